@@ -200,25 +200,29 @@ class Transactions:
 class Owner:
     """A partition in a member's hands, from what is committed on."""
 
-    def __init__(self, runner: Runner, world: World, tp: TopicPartition) -> None:
+    def __init__(self, runner: Runner, world: World, tp: TopicPartition, copy: Copy | None = None) -> None:
         self._world = world
         self._tp = tp
         self._runner = runner
         (self._lanes,) = runner.lanes
         self.transactions: Any = Transactions(world, tp)
-        copy = Copy.of(self._lanes.handler, tp)
         found = world.committed[tp]
-        for each in world.changelog(tp):
-            copy.read(each)
-            copy.position = each.offset + 1
-        assert not copy.parts.missing
-        for key, (first, last) in list(copy.noted.items()):
-            assert copy.find(key, [each for each in world.logs[tp] if first <= each.offset <= last])
+        copy = self._restored() if copy is None else copy
         assert copy.newest <= (split_states(found.metadata)[1] or 0), "states that belong to no commit"
         self.partition = runner.moving.partition(tp, found, None, None, copy)
         runner.partitions[tp] = self.partition
         assert self.partition.states is not None
         self.transactions.made_by = self.partition.states.made_by
+
+    def _restored(self) -> Copy:
+        copy, log = Copy.of(self._lanes.handler, self._tp), self._world.logs[self._tp]
+        for each in self._world.changelog(self._tp):
+            copy.read(each)
+            copy.position = each.offset + 1
+        assert not copy.parts.missing
+        for key, (first, last) in list(copy.noted.items()):
+            assert copy.find(key, [each for each in log if first <= each.offset <= last])
+        return copy
 
     def read(self, most: int) -> None:
         """Takes some of the records that are next."""

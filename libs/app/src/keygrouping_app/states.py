@@ -311,6 +311,10 @@ class States:
             self._floors[key] = self._newest.get(group.source, -1)
         self._put(key, kept)
 
+    def end(self, group: Hashable) -> None:
+        """A state is lost, which is to be written by the next transaction."""
+        self._put(self.key_of(group), None)
+
     def drop(self, group: Hashable) -> None:
         """A state has gone elsewhere, and what the changelog has to say of it is written."""
         key = self.key_of(group)

@@ -179,7 +179,7 @@ class Copy:
     noted: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Where in a slot's log states are that its changelog refuses, from the first to the last offset."""
     found: list[Hashable] = field(default_factory=list)
-    """The keys of those that were read from there."""
+    """The keys of those that were looked for there: what became of them is to be written."""
 
     @classmethod
     def of(cls, handler: Handler, tp: TopicPartition) -> Copy:
@@ -209,12 +209,17 @@ class Copy:
             self.noted.pop(raw.key, None)
 
     def find(self, key: bytes, records: Iterable[Raw]) -> bool:
-        """Takes a state that is noted from a slot's records; False if it is not there. UnusableStateError."""
+        """Takes a state that is noted from a slot's records; False if it is not there, and has ended so.
+
+        UnusableStateError.
+        """
+        group = self.states.group_of(key)
+        assert isinstance(group, InputKey)
         if (kept := come(records, key)) is not None:
-            group = self.states.group_of(key)
-            assert isinstance(group, InputKey)
             self.states.arrive(group, kept)
-            self.found.append(group)
+        else:
+            self.states.end(group)
+        self.found.append(group)
         del self.noted[key]
         return kept is not None
 
@@ -286,8 +291,8 @@ async def _find_noted(settings: Settings, slot: TopicPartition, copy: Copy) -> N
         read, position = list[Raw](), -1
         for key, (first, last) in sorted(copy.noted.items(), key=lambda each: each[1]):
             if first < beginning or last >= end:
+                copy.find(key, ())
                 log.error(_LOST, *slot, first, last, key, beginning, end)
-                del copy.noted[key]
                 continue
             if position < 0 or first > position + _MOST_RECORDS:
                 reader.seek(slot, first)

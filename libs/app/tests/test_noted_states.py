@@ -1,0 +1,126 @@
+"""States that a slot's changelog refuses, and that the next owner reads from the slot's log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from aiokafka import TopicPartition
+from keygrouping_app.events import Record
+from keygrouping_app.kafka import changelog
+from keygrouping_app.kafka.changelog import Copy, Restoring, restore
+from keygrouping_app.kafka.ranges import split_states
+from keygrouping_app.kafka.runner import Runner
+
+from .test_moves import IN, INPUT_PLACES, SLOT, Given, Owner, World, app_of, new_runner, states_in
+
+TP = TopicPartition(SLOT, 0)
+
+
+class Reader:
+    """A client that reads what a world has, so many records at once. `begin`: what it is told of beginnings."""
+
+    def __init__(self, world: World, begin: Mapping[TopicPartition, int]) -> None:
+        self._world = world
+        self._begin = begin
+        self._positions: dict[TopicPartition, int] = {}
+
+    async def beginning_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self._begin.get(tp, 0) for tp in tps}
+
+    async def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self._world.logs[tp][-1].offset + 1 for tp in tps}
+
+    def assign(self, _: Sequence[TopicPartition]) -> None: ...
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self._positions[tp] = offset
+
+    async def position(self, tp: TopicPartition) -> int:
+        return self._positions[tp]
+
+    async def getmany(self, tp: TopicPartition, **_: int) -> dict[TopicPartition, list[Record]]:
+        await asyncio.sleep(0)
+        found = [each for each in self._world.logs[tp] if each.offset >= self._positions[tp]][:2]
+        if found:
+            self._positions[tp] = found[-1].offset + 1
+        return {tp: found}
+
+
+async def restored(runner: Runner, world: World, **begin: int) -> Copy:
+    """What the next owner of the slot begins with."""
+    (lanes,) = runner.lanes
+    copy = Copy.of(lanes.handler, TP)
+    reader: Any = Reader(world, {TP: begin.get("begin", 0)})
+    with (
+        patch.object(changelog, "started", nullcontext),
+        patch.object(changelog, "new_reader", lambda *_, **__: reader),
+    ):
+        last = split_states(world.committed[TP].metadata)[1]
+        await restore(runner._settings, TP, copy, last, Restoring(IN), lanes.handler)
+    return copy
+
+
+async def noted(world: World, runner: Runner, keys: str = "a") -> Owner:
+    """The input's owner; the slot's has noted where the states of keys are, and is gone."""
+    home, slot = (Owner(runner, world, tp) for tp in (INPUT_PLACES[0], TP))
+    home.read(len(keys))
+    await asyncio.sleep(0.05)
+    await home.commit()
+    for key in keys:
+        home.order(key, 0)
+        await home.commit()
+    with patch("keygrouping_app.gaps.CROWDED", 0), patch.object(slot.transactions, "end", "not in a slot"):
+        for _ in range(1 + len(keys)):
+            slot.read(len(keys))
+            await slot.commit()
+    assert slot.done
+    slot.end()
+    return home
+
+
+def world_of(keys: str) -> tuple[World, Runner]:
+    given = [Given(0, key, 0.0, 0, rejected=False) for key in keys]
+    return World(given), new_runner(app_of(given))
+
+
+async def test_a_noted_state_is_found_by_the_next_owner() -> None:
+    world, runner = world_of("ab")
+    home = await noted(world, runner, "ab")
+    slot = Owner(runner, world, TP, await restored(runner, world))
+    await slot.commit()
+    assert [each.value for each in world.changelog(TP)][2:] == [b'{"events":[0]}', b'{"events":[1]}']
+    assert states_in(world) == {(0, "a"): [0], (0, "b"): [1]}
+    for each in (home, slot):
+        each.end()
+
+
+async def test_a_noted_state_that_the_slot_has_lost_has_ended_for_good(caplog: pytest.LogCaptureFixture) -> None:
+    """Its note would be found by a later owner, and what it tells of by none or, if offsets were reset, by mistake."""
+    world, runner = world_of("a")
+    home = await noted(world, runner)
+    slot = Owner(runner, world, TP, await restored(runner, world, begin=1))
+    assert "has lost its offsets 0 to 0" in caplog.text
+    assert slot.partition.dirty.is_set()
+    await slot.commit()
+    assert [each.value for each in world.changelog(TP)] == [b"", None]
+    assert not (await restored(runner, world)).found
+    for each in (home, slot):
+        each.end()
+
+
+async def test_a_noted_state_that_is_not_where_it_is_said_to_be_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    world, runner = world_of("a")
+    home = await noted(world, runner)
+    world.logs[TP][0] = replace(world.logs[TP][0], headers=())
+    slot = Owner(runner, world, TP, await restored(runner, world))
+    assert "has lost its offsets 0 to 0" in caplog.text
+    await slot.commit()
+    assert [each.value for each in world.changelog(TP)] == [b"", None]
+    for each in (home, slot):
+        each.end()

@@ -11,15 +11,28 @@ from unittest.mock import patch
 
 import pytest
 from aiokafka import TopicPartition
-from keygrouping_app.events import Record
+from keygrouping_app.events import Outgoing, Record
 from keygrouping_app.kafka import changelog
 from keygrouping_app.kafka.changelog import Copy, Restoring, restore
+from keygrouping_app.kafka.moved import MovedPartition
 from keygrouping_app.kafka.ranges import split_states
 from keygrouping_app.kafka.runner import Runner
+from keygrouping_app.kept import Kept
+from keygrouping_app.moves import Place
+from keygrouping_app.states import InputKey
 
-from .test_moves import IN, INPUT_PLACES, SLOT, Given, Owner, World, app_of, new_runner, states_in
+from .test_moves import IN, INPUT_PLACES, SLOT, Given, Owner, Transactions, World, app_of, new_runner, states_in
 
 TP = TopicPartition(SLOT, 0)
+
+
+class Refusing(Transactions):
+    """Several things are refused."""
+
+    ends: Sequence[str] = ()
+
+    def refuses(self, one: Outgoing) -> bool:
+        return any(super(Refusing, self).refuses(one) for self.end in self.ends)
 
 
 class Reader:
@@ -122,5 +135,50 @@ async def test_a_noted_state_that_is_not_where_it_is_said_to_be_has_ended(caplog
     assert "has lost its offsets 0 to 0" in caplog.text
     await slot.commit()
     assert [each.value for each in world.changelog(TP)] == [b"", None]
+    for each in (home, slot):
+        each.end()
+
+
+async def test_a_noted_state_may_be_empty() -> None:
+    world, runner = world_of("a")
+    home = await noted(world, runner)
+    world.logs[TP][0] = replace(world.logs[TP][0], value=b"")
+    copy = await restored(runner, world)
+    assert copy.states.peek(InputKey(0, b"a")) == Kept(b"", 0, 1)
+    copy.states.close()
+    home.end()
+
+
+@pytest.mark.parametrize(
+    ("ends", "answered", "notes"), [(["no note"], True, 0), (["not in a slot", "no answer"], False, 1)]
+)
+async def test_a_refused_note_holds_up_no_answer_nor_a_refused_answer_a_note(
+    ends: list[str], answered: bool, notes: int
+) -> None:
+    """In one transaction: the state goes not home, so its key stays, and the slot's changelog has not got it."""
+    world, runner = world_of("a")
+    home, slot = (Owner(runner, world, tp) for tp in (INPUT_PLACES[0], TP))
+    transactions = slot.transactions = Refusing(world, TP)
+    assert slot.partition.states is not None and isinstance(slot.partition, MovedPartition)
+    transactions.made_by = slot.partition.states.made_by
+    transactions.ends = [*ends, "not at home"]
+    home.read(1)
+    await asyncio.sleep(0.05)
+    await home.commit()
+    home.order("a", 0)
+    await home.commit()
+    slot.read(1)
+    await slot.commit()
+    home.order("a", None)
+    await home.commit()
+    slot.read(1)
+    with patch("keygrouping_app.gaps.CROWDED", 0):
+        for _ in range(5):
+            await slot.commit()
+    home.hear()
+    assert home.partition.moves is not None
+    assert home.partition.moves.places == {InputKey(0, b"a"): Place(0) if answered else Place(0, -1)}
+    assert slot.partition.visits.unanswered is not answered
+    assert len(world.changelog(TP)) == notes
     for each in (home, slot):
         each.end()

@@ -453,12 +453,15 @@ class Visits:
         left = {group: [each for each in offsets if each not in gone] for group, offsets in self._unwritten.items()}
         self._unwritten = {group: offsets for group, offsets in left.items() if offsets}
 
-    def refuse(self, step: Step, groups: Container[Hashable]) -> Refused:
-        """What a step writes of these keys is refused. It does without until `try_again`, but for those that stay."""
+    def refuse(self, step: Step, groups: Container[Hashable], *, own: bool) -> Refused:
+        """What a step writes of these keys is refused. It does without until `try_again`, but for those that stay.
+
+        `own`: by the slot's changelog; else it is what goes to others.
+        """
         found = Refused(
             {group for group in step.sent if group in groups},
-            {group for group in self._staying if group in step.groups and group in groups},
-            {group for group in step.noted if group in groups},
+            {group for group in self._staying if not own and group in step.groups and group in groups},
+            {group for group in step.noted if own and group in groups},
         )
         self._staying |= found.staying
         self._unanswered |= found.unanswered
@@ -554,7 +557,11 @@ def come(records: Iterable[Raw], key: bytes) -> Kept | None:
         source, _, time = (value or b"").partition(b":")
         if name == PART:
             parts.take(raw, raw.key)
-        elif _key_at_slot(int(source), raw.key) == key and (whole := parts.take(raw, key)) and whole.raw.value:
+        elif (
+            _key_at_slot(int(source), raw.key) == key
+            and (whole := parts.take(raw, key)) is not None
+            and whole.raw.value is not None
+        ):
             return Kept(whole.raw.value, int(time), version_of(raw.headers))
     return None
 

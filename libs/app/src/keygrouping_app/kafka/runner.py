@@ -59,6 +59,7 @@ from keygrouping_app.kafka.ranges import (
 )
 from keygrouping_app.kafka.refusals import (
     Known,
+    RefusedMovesError,
     all_refused,
     blamed,
     instead_of,
@@ -896,7 +897,7 @@ class Runner:
         if not step or not isinstance(error, RefusedError):
             return False
         if isinstance(partition, MovedPartition):
-            refused = partition.visits.refuse(step, keys)
+            refused = partition.visits.refuse(step, keys, own=not isinstance(error, RefusedMovesError))
             if refused.unanswered:
                 partition.withhold(error.args[0], refusals.KNOWN_SECONDS, ANSWER_WITHHELD)
             if not refused.staying:

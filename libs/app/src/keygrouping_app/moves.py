@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from keygrouping_app.events import Event, Headers, Outgoing, Raw
 from keygrouping_app.kept import Kept, UnusableStateError
-from keygrouping_app.parts import PART, Parts, Whole, ended_parts, in_parts
+from keygrouping_app.parts import PART, Parts, Whole, ended_parts, in_parts, key_of
 from keygrouping_app.states import InputKey, States
 
 HOME = -1
@@ -547,21 +547,25 @@ def at_of(headers: Headers) -> tuple[int, int] | None:
     return None
 
 
+def key_of_come(raw: Raw) -> bytes | None:
+    """The key, as slots' changelogs name it, of the state that a slot's record is, or is a part of; None: of none."""
+    name, value = raw.headers[-1] if raw.headers else ("", None)
+    if raw.key is None or name not in (_STATE, PART):
+        return None
+    return key_of(raw.key) if name == PART else _key_at_slot(int((value or b"").partition(b":")[0]), raw.key)
+
+
 def come(records: Iterable[Raw], key: bytes) -> Kept | None:
     """The state of a key, as slots' changelogs name it, that is among records of a slot; None if it is not there."""
     parts = Parts()
     for raw in records:
-        name, value = raw.headers[-1] if raw.headers else ("", None)
-        if raw.key is None or name not in (_STATE, PART):
+        if raw.key is None or key_of_come(raw) != key:
             continue
-        source, _, time = (value or b"").partition(b":")
+        name, value = raw.headers[-1]
         if name == PART:
             parts.take(raw, raw.key)
-        elif (
-            _key_at_slot(int(source), raw.key) == key
-            and (whole := parts.take(raw, key)) is not None
-            and whole.raw.value is not None
-        ):
+        elif (whole := parts.take(raw, key)) is not None and whole.raw.value is not None:
+            _, _, time = (value or b"").partition(b":")
             return Kept(whole.raw.value, int(time), version_of(raw.headers))
     return None
 

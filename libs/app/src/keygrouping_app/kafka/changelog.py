@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +21,7 @@ from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.own_topics import config_of, create, size_of, until_known
 from keygrouping_app.kept import Kept, UnusableStateError, part_bytes
-from keygrouping_app.moves import VERSION, Place, at_of, come, is_answer, kept_of, place_of
+from keygrouping_app.moves import VERSION, Place, at_of, come, is_answer, kept_of, key_of_come, place_of
 from keygrouping_app.partials import Merger, marks_of, partials_of
 from keygrouping_app.parts import Parts, ended_parts, in_parts
 from keygrouping_app.scheduler import Failure
@@ -208,6 +209,11 @@ class Copy:
         elif self.noted:
             self.noted.pop(raw.key, None)
 
+    def wants(self, key: bytes, offset: int) -> bool:
+        """Whether a state that is noted, or a part of it, may be at this offset of the slot's log."""
+        first, last = self.noted.get(key, (0, -1))
+        return first <= offset <= last
+
     def find(self, key: bytes, records: Iterable[Raw]) -> bool:
         """Takes a state that is noted from a slot's records; False if it is not there, and has ended so.
 
@@ -275,7 +281,7 @@ async def restore(
             ]
         )
     if copy.noted:
-        await _find_noted(settings, tp, copy)
+        await _find_noted(settings, tp, copy, how_to_restart)
     if end > first:
         log.info(
             "%s[%d]: %d states restored in %.1f s, by %d offsets of the changelog",
@@ -283,25 +289,27 @@ async def restore(
         )
 
 
-async def _find_noted(settings: Settings, slot: TopicPartition, copy: Copy) -> None:
+async def _find_noted(settings: Settings, slot: TopicPartition, copy: Copy, how_to_restart: str) -> None:
     """Reads states that only the slot's log has, as its changelog refuses them."""
     async with started(new_reader(settings)) as reader:
-        beginning, end = (await reader.beginning_offsets([slot]))[slot], (await reader.end_offsets([slot]))[slot]
+        end = await _end(settings, reader, slot, max(last for _, last in copy.noted.values()), how_to_restart)
+        beginning = (await reader.beginning_offsets([slot]))[slot]
         reader.assign([slot])
-        read, position = list[Raw](), -1
+        read, position = defaultdict[bytes, list[Raw]](list), -1
         for key, (first, last) in sorted(copy.noted.items(), key=lambda each: each[1]):
-            if first < beginning or last >= end:
-                copy.find(key, ())
-                log.error(_LOST, *slot, first, last, key, beginning, end)
-                continue
-            if position < 0 or first > position + _MOST_RECORDS:
+            if first >= beginning and (position < 0 or first > position + _MOST_RECORDS):
                 reader.seek(slot, first)
                 position = first
-            read = [raw for raw in read if raw.offset >= first]
-            while position <= last:
-                read += (await reader.getmany(slot, timeout_ms=1000, max_records=_MOST_RECORDS)).get(slot, ())
+            while beginning <= first and position <= last:
+                for raw in (await reader.getmany(slot, timeout_ms=1000, max_records=_MOST_RECORDS)).get(slot, ()):
+                    if (of := key_of_come(raw)) is not None and copy.wants(of, raw.offset):
+                        read[of].append(raw)
                 position = await reader.position(slot)
-            if not copy.find(key, [raw for raw in read if raw.offset <= last]):
+            try:
+                is_there = copy.find(key, read.pop(key, ()))
+            except UnusableStateError as error:
+                raise AppError([f"{slot.topic}[{slot.partition}]: {error}"]) from error
+            if not is_there:
                 log.error(_LOST, *slot, first, last, key, beginning, end)
 
 

@@ -207,17 +207,11 @@ async def test_a_noted_state_may_be_empty() -> None:
     home.end()
 
 
-@pytest.mark.parametrize(
-    ("ends", "answered", "notes"), [(["no note"], True, 0), (["not in a slot", "no answer"], False, 1)]
-)
-async def test_a_refused_note_holds_up_no_answer_nor_a_refused_answer_a_note(
-    ends: list[str], answered: bool, notes: int
-) -> None:
-    """In one transaction: the state goes not home, so its key stays, and the slot's changelog has not got it."""
-    world, runner = world_of("a")
+async def called_back(world: World, runner: Runner, *ends: str) -> tuple[Owner, Owner]:
+    """The owners of an input and of a slot that has a key whose state is refused there, and at home, as these are."""
     home, slot = (Owner(runner, world, tp) for tp in (INPUT_PLACES[0], TP))
     transactions = slot.transactions = Refusing(world, TP)
-    assert slot.partition.states is not None and isinstance(slot.partition, MovedPartition)
+    assert slot.partition.states is not None
     transactions.made_by = slot.partition.states.made_by
     transactions.ends = [*ends, "not at home"]
     home.read(1)
@@ -234,9 +228,36 @@ async def test_a_refused_note_holds_up_no_answer_nor_a_refused_answer_a_note(
         for _ in range(5):
             await slot.commit()
     home.hear()
-    assert home.partition.moves is not None
-    assert home.partition.moves.places == {InputKey(0, b"a"): Place(0) if answered else Place(0, -1)}
-    assert slot.partition.visits.unanswered is not answered
-    assert len(world.changelog(TP)) == notes
+    return home, slot
+
+
+async def test_a_refused_note_holds_up_no_answer() -> None:
+    """In one transaction: the state goes not home, so its key stays, and the slot's changelog has not got it."""
+    world, runner = world_of("a")
+    home, slot = await called_back(world, runner, "no note")
+    assert home.partition.moves is not None and isinstance(slot.partition, MovedPartition)
+    assert home.partition.moves.places == {InputKey(0, b"a"): Place(0)}
+    assert not slot.partition.visits.unanswered
+    assert not world.changelog(TP)
+    for each in (home, slot):
+        each.end()
+
+
+async def test_a_refused_answer_holds_up_no_note_and_both_refusals_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    world, runner = world_of("a")
+    home, slot = await called_back(world, runner, "not in a slot", "no answer")
+    assert home.partition.moves is not None and isinstance(slot.partition, MovedPartition)
+    assert home.partition.moves.places == {InputKey(0, b"a"): Place(0, -1)}
+    assert slot.partition.visits.unanswered
+    assert [each.value for each in world.changelog(TP)] == [b""]
+    assert caplog.text.count("its input can't be answered, as records for group.in.states are refused") == 1
+    assert caplog.text.count("a state is not written, as the broker refuses the state of key b'0:a'") == 1
+    assert "the state of key b'0:a' for group.group.in.moved.states" in slot.partition.refusal
+    assert "records for group.in.states are refused" in slot.partition.refusal
+    slot.transactions.ends = ["not in a slot"]
+    slot.partition.visits.try_again()
+    await slot.commit()
+    assert "the state of key b'0:a'" in slot.partition.refusal
+    assert "records for group.in.states are refused" not in slot.partition.refusal
     for each in (home, slot):
         each.end()

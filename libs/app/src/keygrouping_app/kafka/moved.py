@@ -21,7 +21,7 @@ from keygrouping_app.kafka.changelog import LARGEST_RECORD, USUAL_BYTES, changel
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.overflow import KEPT, faults_of, usual_slots
 from keygrouping_app.kafka.own_topics import Size, config_of, create, size_of, until_known
-from keygrouping_app.kafka.partition import Given, Partition
+from keygrouping_app.kafka.partition import ANSWER_WITHHELD, Given, Partition
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kept import UnusableStateError
 from keygrouping_app.moves import Step, Topics, Visits, Waiting
@@ -153,9 +153,9 @@ class MovedPartition(Partition):
         return self.visits.called > 0
 
     @property
-    def withholds(self) -> bool:
+    def withholds(self) -> set[str]:
         """See `Partition`."""
-        return super().withholds or self.visits.unanswered
+        return super().withholds | ({ANSWER_WITHHELD} if self.visits.unanswered else set())
 
     def _write_withheld(self) -> None:
         super()._write_withheld()

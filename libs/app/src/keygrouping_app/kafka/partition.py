@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from aiokafka import TopicPartition
@@ -90,12 +91,12 @@ class Partition(Source):
     """Set when the next transaction is for a key that is held, and waits for no interval."""
     _refusal = ""
     """Why nothing of it is committed, as a broker refuses for good what belongs to it; empty: it refuses nothing."""
-    _withheld = ""
-    """Why a state is not written."""
+    _withheld: Mapping[str, str] = MappingProxyType({})
+    """Why something is not written, by the line that tells it."""
     _try_at = -math.inf
     """When that is tried again, by the event loop's clock."""
-    _told_at = -math.inf
-    """When either was told last."""
+    _told_at: Mapping[str, float] = MappingProxyType({})
+    """When each line was told last."""
     _again: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -328,7 +329,7 @@ class Partition(Source):
     @property
     def refusal(self) -> str:
         """Why nothing of it is committed, or why a state of it is not written; empty: a broker refuses neither."""
-        return self._refusal or self._withheld
+        return self._refusal or "; ".join(self._withheld.values())
 
     def refuse(self, why: str) -> None:
         """A commit is refused for good, and no event is to blame; tells it, but not more often than once a minute."""
@@ -343,20 +344,21 @@ class Partition(Source):
     def withhold(self, why: str, seconds: float, line: str = STATE_WITHHELD) -> None:
         """Something is not written for so many seconds, as it is refused, and no event is to blame; tells it by this
         line, too."""
-        self._withheld, clock = why, asyncio.get_running_loop()
+        self._withheld, clock = {**self._withheld, line: why}, asyncio.get_running_loop()
         if self._try_at <= clock.time():
             self._try_at = clock.time() + seconds
             clock.call_later(seconds, self.dirty.set)
         self._tell(line, why)
 
     @property
-    def withholds(self) -> bool:
-        """Whether something is not written for now, as it is refused."""
-        return self.states is not None and bool(self.states.withheld)
+    def withholds(self) -> set[str]:
+        """The lines that tell of what is not written for now, as it is refused."""
+        return {STATE_WITHHELD} if self.states is not None and self.states.withheld else set()
 
     def _look_at_withheld(self) -> None:
-        if not self.withholds:
-            self._withheld, self._told_at = "", -math.inf
+        lines = self.withholds
+        self._withheld = {line: why for line, why in self._withheld.items() if line in lines}
+        self._told_at = {line: at for line, at in self._told_at.items() if line in lines}
 
     def write_withheld(self) -> None:
         """Has tried again what was refused long enough ago."""
@@ -369,8 +371,8 @@ class Partition(Source):
 
     def _tell(self, line: str, why: str) -> None:
         now = asyncio.get_running_loop().time()
-        if now >= self._told_at + _TOLD_SECONDS:
-            self._told_at = now
+        if now >= self._told_at.get(line, -math.inf) + _TOLD_SECONDS:
+            self._told_at = {**self._told_at, line: now}
             log.error(line, *self.tp, why)
 
     @property

@@ -178,6 +178,17 @@ async def test_a_noted_state_of_a_newer_program_is_told_with_where_it_is() -> No
     home.end()
 
 
+async def test_a_member_that_knows_no_notes_does_not_go_on_without_the_states() -> None:
+    """It sees no header of a note, and takes the record for a state."""
+    world, runner = world_of("a")
+    home = await noted(world, runner)
+    (note,) = world.changelog(TP)
+    world.changelog(TP)[:] = [replace(note, headers=[each for each in note.headers if each[0] != "keygrouping-at"])]
+    with pytest.raises(AppError, match=r"this program has version 1: it is an older one, run the newer$"):
+        await restored(runner, world)
+    home.end()
+
+
 async def test_events_between_noted_states_take_no_memory() -> None:
     world, runner = world_of("ab")
     home = await noted(world, runner, "ab")

@@ -34,6 +34,8 @@ _STATE = "keygrouping-state"
 """Header of a slot's record that is a state: number of the input's partition, its time."""
 _AT = "keygrouping-at"
 """Header in a changelog of slots instead of a state: the first and the last offset of what the slot's log has of it."""
+_UNREADABLE = 2**31 - 1
+"""As the version of a note: members that don't know what it says take it for a newer program's, and don't start."""
 _MOST_BYTES = 16 << 20
 """Of states in one transaction: the first one may be larger."""
 _CALL = "keygrouping-call"
@@ -439,7 +441,7 @@ class Visits:
             elif crowded and own in self._states.withheld and group not in self._unnoted:
                 step.noted.append(group)
                 step.keys.add(own)
-                at = ((_AT, b"%d:%d" % (min(offsets), max(offsets))),)
+                at = ((VERSION, b"%d" % _UNREADABLE), (_AT, b"%d:%d" % (min(offsets), max(offsets))))
                 step.marks.append(Outgoing(self._topics.changelog_of_slots, self._slot, -1, own, b"", at))
                 step.ended += offsets
                 step.done.append(partial(self._noted.add, group))

@@ -109,8 +109,13 @@ class Site:
         return {each["key"]: each["slot"] for told in await self.moves() for each in told["keys"]} == slots
 
     async def is_written(self) -> bool:
-        """Whether all keys have arrived, and all states are written."""
-        return not await self.is_refused() and not any(each["under_way"] for each in await self.moves())
+        """Whether all keys have arrived, and all states are written, also those that were the last to go to a slot."""
+        if await self.is_refused() or any(each["under_way"] for each in await self.moves()):
+            return False
+        slots = f"{self.bank.group}.{self.bank.topic}.moved"
+        committed = await self.bank.cluster.admin.list_consumer_group_offsets(self.bank.group)
+        ended = {at.partition: found.offset for at, found in committed.items() if at.topic == slots}
+        return all(each.offset < ended.get(each.partition, 0) for each in await self.bank.cluster.read(slots))
 
     async def is_refused(self) -> bool:
         told = [json.loads((await answered(port, "/keys"))[1])["handlers"][0] for port in self.ports]

@@ -14,6 +14,7 @@ from keygrouping.grouping.level_fill import VARIANTS, LevelFill
 from keygrouping.grouping.level_fill.buckets import owners_for, resized
 from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.plan import Shares, place
+from keygrouping.grouping.level_fill.route_kernel import choice
 from keygrouping.grouping.protocol import Hashes
 from keygrouping.hashing import hash_keys
 
@@ -290,13 +291,53 @@ class TestPlans:
                 lambda_ = imbalance(source.route_batch(stream, None, 0.0), 10)
                 assert interval < 2 or lambda_ < 1.05
                 tracked = source._arrays.tracked.reshape(-1, 8).sum(axis=1)
-                assert tracked.sum() == tracked[0] and 7 <= tracked[0] <= 8
+                assert tracked.sum() == tracked[0] == 7
             plan = sources[0].plan([source.statistics() for source in sources])
             for source in sources:
                 source.apply(plan)
                 assert source._arrays.tracked.sum() == len(plan["hashes"]) == 7
         hottest = sources[0].hot(1)[0]
         assert hottest.hash == same_set[12, 0] and hottest.width == 10
+
+    def test_heavy_keys_find_a_counter_where_lighter_ones_have_taken_all(self) -> None:
+        """Each is nearly all of the stream for a while, and more are in one set than that has counters."""
+        source = built(interval=None)
+        same_set = np.random.default_rng(1).integers(-(2**63), 2**63, (12, 1)) & ~(63 << 32)
+        arrays = source._arrays
+        for number, key in enumerate(same_set):
+            source.route_batch(np.repeat(key[None], 400 if number < 7 else 1_000, axis=0), None, 0.0)
+            known = arrays.hashes[arrays.tracked]
+            assert key[0] in known and len(known) == min(number + 1, 7)
+            tracked = (arrays.counts - arrays.errors)[arrays.tracked]
+            assert arrays.cold.sum() + tracked.sum() == pytest.approx(arrays.mass), "each event is told once"
+        assert set(same_set[7:, 0].tolist()) <= set(known.tolist())
+
+    def test_in_a_full_set_of_counters_equal_keys_do_not_take_turns(self) -> None:
+        source, random = built(interval=None), np.random.default_rng(1)
+        same_set = random.integers(-(2**63), 2**63, (8, 1)) & ~(63 << 32)
+        seen = set()
+        for _ in range(100):
+            stream = np.where(random.random((400, 1)) < 0.5, same_set[random.integers(0, 8, 400)], HASHES[:1])
+            source.route_batch(stream, None, 0.0)
+            seen.add(tuple(source._arrays.hashes[source._arrays.tracked].tolist()))
+        assert len(seen) == 1 and len(seen.pop()) == 8, "seven of them, and the hot key of another set"
+
+    def test_a_light_key_is_split_even_if_its_next_hash_is_that_of_its_own_worker(self) -> None:
+        """Its run fills that worker, as the last one of an interval."""
+        source, random = built(interval=None), np.random.default_rng(1)
+        candidates = random.integers(-(2**63), 2**63, (2_000, 1))
+        for key in candidates:
+            home = source._arrays.owners[key[0] & (len(source._arrays.owners) - 1)]
+            if choice(key[0], 1, 10) == home:
+                break
+        stream = HASHES[random.integers(0, 40, 20_000)]
+        stream[::50] = key
+        for _ in range(2):
+            source.route_batch(stream, None, 0.0)
+            source.apply(source.plan([source.statistics()]))
+        source.route_batch(stream, None, 0.0)
+        chosen = source.route_batch(np.repeat(key[None], 400, axis=0), None, 0.0)
+        assert np.bincount(chosen, minlength=10).max() <= 250
 
     @pytest.mark.parametrize(("workers", "size"), [(200, 4_687), (50, 300), (10, 100)])
     def test_a_plan_from_few_events_is_level_too(self, workers: int, size: int) -> None:

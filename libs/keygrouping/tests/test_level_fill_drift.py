@@ -134,6 +134,41 @@ def test_where_keys_drift_no_plan_is_urgent() -> None:
     assert asked == [False, True]
 
 
+@pytest.mark.parametrize(("count", "workers"), [(1, 10), (5, 10), (5, 50)])
+def test_the_first_interval_tells_whether_keys_come_all_at_once(count: int, workers: int) -> None:
+    """Sorted by key they do: they keep the workers that they have got. In any other order they have those planned."""
+    for in_order in (True, False):
+        made, events = sources(count, workers), drawn(1, 1.0)
+        if in_order:
+            events = np.sort(events, axis=0)
+        route(made, events)
+        before = sum(each._arrays.keys["width"][each._arrays.tracked].sum() for each in made)
+        plan = next_plan(made)
+        assert (drift_of(plan) >= DRIFTING) == in_order
+        after = sum(each._arrays.keys["width"][each._arrays.tracked].sum() for each in made)
+        assert not in_order or after >= before
+
+
+@pytest.mark.parametrize("z", [0.5, 1.0])
+def test_where_an_interval_has_few_events_no_key_loses_a_worker(z: float) -> None:
+    """499 per worker are few, 2,000 are not: keys of the same stream then have as many workers as planned."""
+    lost = []
+    for each in (499, 2_000):
+        made, narrowed = sources(2), 0
+        for interval in range(6):
+            route(made, drawn(interval, z, size=10 * each))
+            counts = [source.interim_statistics() for source in made]
+            before: dict[int, int] = {}
+            for source in counts:
+                for key, width in zip(source["hashes"], source["width"], strict=True):
+                    before[key] = max(before.get(key, 0), width)
+            plan = next_plan(made)
+            after = dict(zip(plan["hashes"], plan["width"], strict=True))
+            narrowed += sum(before[key] > after[key] for key in before if key in after)
+        lost.append(narrowed)
+    assert lost[0] == 0 < lost[1]
+
+
 def counted(source: LevelFill, **columns: object) -> Counts:
     counts = Counts.parsed(source.statistics(), 10, len(source._arrays.owners), source._fingerprint)
     return replace(counts, **columns)  # type: ignore[arg-type]

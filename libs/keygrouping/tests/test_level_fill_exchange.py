@@ -173,13 +173,15 @@ def test_with_the_same_stream_each_source_levels_its_own_part() -> None:
 @pytest.mark.parametrize("count", [2, 5, 10])
 def test_equal_keys_that_are_light_in_each_source_stay_whole_as_one_plan_has_them(count: int) -> None:
     """Ten sources have two keys per worker, which at most two workers share: none can level its own part."""
-    random, sources, alone = np.random.default_rng(2), sources_of(count), sources_of(count)
     figures = []
-    for _ in range(6):
-        keys = skewed(random, 0.0)
-        figures.append((*interval(sources, keys), *interval(alone, keys, tell=silence)))
-    (lambda_, cost, lambda_alone, cost_alone) = np.array(figures[3:]).mean(axis=0)
-    assert together(sources) and not together(alone)
+    for seed in range(2, 7):  # One stream alone is by chance up to 0.7 % more even than another.
+        random, sources, alone = np.random.default_rng(seed), sources_of(count), sources_of(count)
+        for number in range(6):
+            keys = skewed(random, 0.0)
+            both = (*interval(sources, keys), *interval(alone, keys, tell=silence))
+            figures += [both] * (number >= 3)
+        assert together(sources) and not together(alone)
+    (lambda_, cost, lambda_alone, cost_alone) = np.array(figures).mean(axis=0)
     assert cost <= 1.1 and cost <= cost_alone - 0.1
     assert lambda_ <= 1.02 and lambda_ <= lambda_alone + 0.01
 

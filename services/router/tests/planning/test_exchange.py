@@ -93,7 +93,8 @@ async def test_replicas_with_other_keys_level_the_whole_stream(store: Store) -> 
     for seed in range(2):
         await an_interval(planes, time, seed)
     assert together(planes)
-    lambda_, cost = await an_interval(planes, time, 2)
+    figures = [await an_interval(planes, time, seed) for seed in range(2, 5)]  # One alone is up to 0.4 % off by chance.
+    lambda_, cost = np.array(figures).mean(axis=0)
     assert lambda_ <= 1.01 and cost <= 1.02
 
 

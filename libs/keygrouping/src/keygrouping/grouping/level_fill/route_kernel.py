@@ -33,6 +33,10 @@ _NONE = np.int64(0x7FF8000000000000)
 """Above the bits of any count."""
 _FINENESS = 1024.0
 """The level rises by a 1024th at most, or by one event; with more workers than `_FEW` by more."""
+_CHOICES = 4
+"""Hashes of a light key that are tried for one more worker: that of its next one may be among its workers."""
+_DISPLACES = 2.0
+"""So many times as heavy as another one a key must be to be tracked in its place: not that they change all the time."""
 _FEW = 45.0
 """Every key looks for each level itself: with many workers that happens too often, and unevenness matters less."""
 
@@ -149,10 +153,10 @@ def make_room(key: Any, pool: Workers, workers: int, state: Any) -> bool:
 
 
 @kernel
-def knows(key: Any, pool: Workers, worker: int) -> bool:
-    """Whether a worker is or was a member."""
+def is_among(first: int, key: Any, pool: Workers, worker: int) -> bool:
+    """Whether a worker is one of a key's first known ones: those up to its width are members, the others were."""
     found = False
-    for i in range(key.known):
+    for i in range(first):
         found |= pool[key.start + i] == worker
     return found
 
@@ -161,18 +165,23 @@ def knows(key: Any, pool: Workers, worker: int) -> bool:
 def stranger(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weights, level: float) -> Any:
     """A worker that never was a member of a key and takes it now; -1: there is none.
 
-    For a light key the one of its next hash, if that has less than its primary. For a hot one the first in its ring,
-    which begins at its home, that is below the level: of those where the plan has seen room, else of all others.
+    For a light key the one of its next hash that is no member's, if that has less than its primary. For a hot one the
+    first in its ring, which begins at its home, that is below the level: of those where the plan has seen room, else of
+    all others.
     """
     workers = len(loads)
     if not key.hot:
-        worker = choice(hashed, key.width, workers)
-        return worker if loads[worker] < loads[pool[key.start]] and not knows(key, pool, worker) else -1
+        for number in range(key.width, key.width + _CHOICES):
+            worker = choice(hashed, number, workers)
+            if not is_among(key.width, key, pool, worker):
+                less = loads[worker] < loads[pool[key.start]]
+                return worker if less and not is_among(key.known, key, pool, worker) else -1
+        return -1
     first = home_of(hashed, workers)
     for planned in (True, False):
         for i in range(workers):
             worker = first + i if first + i < workers else first + i - workers
-            if loads[worker] < level and (room[worker] > 0.0) == planned and not knows(key, pool, worker):
+            if loads[worker] < level and (room[worker] > 0.0) == planned and not is_among(key.known, key, pool, worker):
                 return worker
     return -1
 
@@ -255,18 +264,40 @@ def crowded(tracked: NDArray[np.bool_], slot: Any) -> bool:
 
 
 @kernel
+def lightest(slot: Any, mass: float, arrays: Arrays) -> Any:
+    """The slot of the tracked key with the least share in the set of this slot, and that share.
+
+    `mass`: the weight of all events so far. What no plan knows has the share that it has had of them.
+    """
+    first, every = slot - slot % WAYS, mass * arrays.state[0].scope
+    found, least = first, math.inf
+    for other in range(first, first + WAYS):
+        if arrays.tracked[other]:
+            key = arrays.keys[other]
+            share = key.share if key.planned else (arrays.counts[other] - arrays.errors[other]) / every
+            if share < least:
+                found, least = other, share
+    return found, least
+
+
+@kernel
 def promote(slot: Any, hashed: np.int64, weight: float, mass: float, arrays: Arrays) -> bool:
     """Track a key that is heavy for certain if there is room; `weight`: that of the event that has just been counted.
 
-    `mass`: the weight of all events before that one. A full set takes a key that is hot all the same.
+    `mass`: the weight of all events before that one. In a full set it takes the place of a key that is much lighter.
     """
-    certain = arrays.counts[slot] - arrays.errors[slot]
-    share = certain / ((mass + weight - arrays.begun[slot]) * arrays.state[0].scope)
-    if share <= arrays.rules[0].hot_share and crowded(arrays.tracked, slot):
-        return False
-    bucket = hashed & (len(arrays.owners) - 1)
+    certain, scope = arrays.counts[slot] - arrays.errors[slot], arrays.state[0].scope
+    last = len(arrays.owners) - 1
+    if crowded(arrays.tracked, slot):
+        other, least = lightest(slot, mass + weight, arrays)
+        if certain <= _DISPLACES * least * (mass + weight) * scope:
+            return False
+        arrays.tracked[other] = False
+        arrays.cold[arrays.hashes[other] & last] += arrays.counts[other] - arrays.errors[other]
+    bucket = hashed & last
     arrays.tracked[slot] = True
     arrays.cold[bucket] -= certain - weight  # The event itself was not added there.
+    share = certain / ((mass + weight - arrays.begun[slot]) * scope)
     track(arrays.keys[slot], slot, hashed, share, arrays.owners[bucket], arrays)
     return True
 

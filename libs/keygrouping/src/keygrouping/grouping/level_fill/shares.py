@@ -22,6 +22,10 @@ _HEAVIEST = 1e150
 _NUMBERS = ("events", "interval", "intervals", "bursts", "compared", "chance", "drift")
 _DRIFTING = 1.4
 """Drift from which on keys keep their workers."""
+_LATE = 0.15
+"""See `Seen.late`: 0.12 at most where keys come at all times; 0.2 to 0.5 from a backlog, in runs and sorted by key."""
+_FEW = 500.0
+"""Typical events per worker and interval: fewer don't tell how many workers are enough for a key."""
 _MOST_DRIFT = 3.0
 """Of one interval, so that a stream that changes once, and much, counts as steady again soon."""
 _STEADY_KEYS = 10
@@ -155,6 +159,9 @@ class Seen:
     outside: Weights
     strain: float
     """The mean of the sources' by weight; see `strain.strain`."""
+    late: float
+    """Part of an interval that was over when a key's counter began, the mean by the weight of keys. In a first interval
+    it tells of keys that come all at once; later ones begin with the keys that are tracked."""
 
     @classmethod
     def merged(cls, sources: Sequence[Counts], owners: Workers, workers: int) -> "Seen":
@@ -181,6 +188,7 @@ class Seen:
             np.sum([source.cold for source in sources], axis=0) if sources else np.zeros(len(owners)),
             np.sum([source.outside for source in sources], axis=0) if sources else np.zeros(workers),
             sum(source.strain * (source.mass / mass) for source in sources) if mass else 0.0,
+            1.0 - float((counts * np.minimum(counted / mass, 1.0)).sum() / counts.sum()) if counts.any() else 0.0,
         )
 
 
@@ -267,7 +275,7 @@ class Estimates:
         events = seen.events * intervals if whole else max(self.events, seen.events)
         # The first interval tells nothing of plans: there was none before.
         strains = self.strains.next(seen.strain, memory) if whole and self.intervals else self.strains
-        drift = self._drift(shares, ages, seen) if whole and self.intervals else self.drift
+        drift = self._drift(shares, ages, seen) if whole else self.drift
         planned = Shares(
             _selected(seen.keys, kept, new[kept]),
             new_cold,
@@ -275,7 +283,7 @@ class Estimates:
             max(self.interval, seen.events / max(1, seen.sources)),
             np.minimum(seen.outside / seen.mass, 1.0) if seen.mass else np.zeros(len(seen.outside)),
             bursts,
-            _drifts(drift) or strains.keeps(0.0 if whole else seen.strain),
+            _drifts(drift) or self._sees_few(seen) or strains.keeps(0.0 if whole else seen.strain),
         )
         if not whole:
             return self, planned
@@ -309,13 +317,21 @@ class Estimates:
         return self.bursts + (seen - self.bursts) / compared, compared
 
     def _drift(self, shares: Weights, ages: Weights, seen: Seen) -> float:
-        """The drift with another interval; the `shares` of what was seen, as known before, and their `ages`."""
+        """The drift with another interval; the `shares` of what was seen, as known before, and their `ages`.
+
+        There is nothing to compare a first one with: keys whose events come all at once are taken for such that drift.
+        """
+        if not self.intervals:
+            return _DRIFTING if seen.late > _LATE else self.drift
         told = (ages > 0) & (np.maximum(shares, seen.keys.shares) * seen.events >= _TELLING)
         before, age, now = shares[told], ages[told], seen.keys.shares[told]
         likely = np.maximum((before * age + now) / (age + 1), 1 / seen.events)
         squares = float(((now - before) ** 2 / (likely * (1 / seen.events + self.chance / age))).sum())
         latest = (squares + _STEADY_KEYS) / (len(now) + _STEADY_KEYS)
         return (self.drift + min(latest, _MOST_DRIFT)) / 2
+
+    def _sees_few(self, seen: Seen) -> bool:
+        return max(self.interval, seen.events) <= _FEW * len(seen.outside)
 
     def _looked_up(self, hashes: Numbers) -> tuple[Weights, Weights]:
         if not len(self.hashes):

@@ -168,7 +168,11 @@ async def test_a_slot_is_read_on_behind_parts_although_gaps_have_no_room_and_com
     assert (found.offset, decode(found.offset, "").ranges) == (last.offset + 1, ())
     assert slot.room(1000, 1 << 30) <= 1000
     assert states.withhold([b"1:k"])
-    assert slot.due((), slot.step(NO_LANES)) is None, "it is nowhere else until it is written"
+    unwritten = visits.step(NO_LANES, crowded=False)
+    assert (slot.due((), unwritten), unwritten.noted) == (None, []), "it is nowhere else until it is written"
+    noted = slot.step(NO_LANES)
+    assert noted.noted == [states.of_input(1, b"k")]
+    assert slot.due((), noted) == found, "where gaps have no room its place is written instead"
     kept = states.peek(states.of_input(1, b"k"))
     assert kept is not None
     assert len(kept.data) == 50 * PART_BYTES

@@ -31,6 +31,16 @@ async def bank(cluster: Cluster, topic_prefix: str) -> Bank:
     return found
 
 
+async def both_at_slot(bank: Bank, member: Padded) -> None:
+    """A key that is long itself and another one have an event each, and go to the first slot."""
+    await bank.pay(1, key=LONG.encode())
+    await bank.pay(1, key=b"b")
+    await bank.reach(2)
+    for key in ("b", LONG):
+        await member.order(key, 0)
+    await until(lambda: member.is_at(b=0, **{LONG: 0}))
+
+
 async def test_an_event_that_its_slot_takes_no_more_is_a_dead_letter_and_its_key_goes_on(
     bank: Bank, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -69,12 +79,7 @@ async def test_a_key_of_which_the_end_is_refused_stays_at_its_slot_and_holds_up_
 ) -> None:
     changelog, member = bank.changelog_of_a("ordered"), Padded(bank, "ordered")
     async with serving(member.app):
-        await bank.pay(1, key=LONG.encode())
-        await bank.pay(1, key=b"b")
-        await bank.reach(2)
-        for key in ("b", LONG):
-            await member.order(key, 0)
-        await until(lambda: member.is_at(b=0, **{LONG: 0}))
+        await both_at_slot(bank, member)
         await bank.pay(1, key=LONG.encode())
         await bank.reach(3)
         await bound(bank, changelog, 2000)
@@ -133,12 +138,7 @@ async def test_a_key_whose_answer_home_refuses_waits_and_holds_up_no_other_of_it
     member.app.override({"port": port}, {})
     member.port = port
     async with serving(member.app):
-        await bank.pay(1, key=LONG.encode())
-        await bank.pay(1, key=b"b")
-        await bank.reach(2)
-        for key in ("b", LONG):
-            await member.order(key, 0)
-        await until(lambda: member.is_at(b=0, **{LONG: 0}))
+        await both_at_slot(bank, member)
         await bank.pay(2, key=LONG.encode())
         await runs.wait()
         await member.order(LONG, None)

@@ -4,7 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.admin.config_resource import ConfigResourceType
+from aiokafka.errors import UnknownTopicOrPartitionError
 from keygrouping.job import JobSpec
+from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.premises import CHECKS, Facts, Finding, Needs, Role, TopicFacts, judge, needs_of
 from keygrouping_service.kafka.premises_check import read_facts, tell
@@ -144,7 +147,7 @@ CASES: list[tuple[str, bool, Facts, str]] = [
     ),
     ("record-size", False, with_topic("partials", max_message_bytes="1000"), "BATCH_BYTES is 1048576"),
     ("disk", False, with_topic("late", retention_bytes="-1"), "late grows without end"),
-    ("rights", False, replace(facts(), hidden=("broker 1 does not tell",)), "grant DescribeConfigs"),
+    ("rights", False, replace(facts(), hidden=("broker 1 does not tell",)), "tell; the checks that need it"),
 ]
 
 
@@ -235,3 +238,24 @@ async def test_brokers_that_tell_few_settings_stop_no_start() -> None:
     facts = await read_facts(brokers, NEEDS)
     assert facts.brokers == {1: {"log.dirs": "/data"}} and facts.internal == {}
     tell(judge(facts, NEEDS))
+
+
+class SlowBrokers(OtherBrokers):
+    """One knows a topic that the other has not heard of, which does not tell its settings either."""
+
+    behind = True
+
+    async def describe_configs(self, asked: list[Any]) -> list[Any]:
+        if asked[0].resource_type is ConfigResourceType.BROKER:
+            raise TimeoutError
+        behind, self.behind = self.behind, False
+        return [SimpleNamespace(resources=[(3 if behind else 0, None, 0, each.name, []) for each in asked])]
+
+
+async def test_brokers_that_have_not_heard_of_a_topic_are_asked_later_and_no_right_is_said_to_be_missing() -> None:
+    brokers: Any = SlowBrokers()
+    with pytest.raises(UnknownTopicOrPartitionError) as unknown:
+        await read_facts(brokers, NEEDS)
+    assert can_be_retried(unknown.value)
+    facts = await read_facts(brokers, NEEDS)
+    assert facts.hidden == ("broker 1 does not tell its settings (TimeoutError): see whether it runs",)

@@ -79,7 +79,7 @@ class Facts:
     requests: Mapping[int, int] = field(default_factory=dict)
     """Newest version of each request that the brokers know, by its number in the protocol."""
     hidden: tuple[str, ...] = ()
-    """What could not be read, and why."""
+    """What could not be read, why, and what to do."""
 
     def least(self, name: str) -> int | None:
         """The smallest value of a setting over all brokers; None where no broker tells it."""
@@ -155,7 +155,7 @@ def judge(facts: Facts, needs: Needs) -> dict[str, list[Finding]]:
 
 def _rights(case: Case) -> Findings:
     for what in case.facts.hidden:
-        yield Finding(f"{what}; the checks that need it are left out: grant DescribeConfigs to the user of the service")
+        yield Finding(f"{what}; the checks that need it are left out")
 
 
 def _broker_version(case: Case) -> Findings:

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.admin import ApiVersionRequest
 
 from keygrouping_service.errors import Fatal
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 5.0
 """A broker that is listed and does not answer must not hold up a start."""
+
+_GRANT = "grant DescribeConfigs to the user of the service"
 
 _INTERNAL = {
     OFFSETS_TOPIC: ("offsets.topic", "min.insync.replicas"),
@@ -82,7 +84,10 @@ def tell(found: Mapping[str, Sequence[Finding]]) -> None:
 
 
 async def read_facts(admin: AIOKafkaAdminClient, needs: Needs) -> Facts:
-    """What the cluster tells of itself; what may not be read is in `hidden`."""
+    """What the cluster tells of itself; what can't be read is in `hidden`.
+
+    Raises a KafkaError that passes while the brokers do not all know a topic that was created just before.
+    """
     nodes = [broker["node_id"] for broker in (await admin.describe_cluster())["brokers"]]
     names = [*(needs.names[role] for role in needs.roles), *_INTERNAL]
     replicas = await _replicas(admin, names)
@@ -141,8 +146,10 @@ async def _topic_settings(
     found: dict[str, dict[str, str]] = {}
     for answer in await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names]):
         for code, _, _, name, entries, *_ in answer.resources:
+            if code == UnknownTopicOrPartitionError.errno:
+                raise UnknownTopicOrPartitionError(f"topic {name} is not known to all brokers yet")
             if code:
-                hidden.append(f"the settings of topic {name} can't be read ({for_code(code).__name__})")
+                hidden.append(f"the settings of topic {name} can't be read ({for_code(code).__name__}): {_GRANT}")
             else:
                 found[name] = _values(entries)
     return found
@@ -153,11 +160,11 @@ async def _broker_settings(admin: AIOKafkaAdminClient, node: int, hidden: list[s
         async with asyncio.timeout(_ANSWER_SECONDS):
             (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, str(node))])
     except (KafkaError, TimeoutError) as error:
-        hidden.append(f"broker {node} does not tell its settings ({type(error).__name__})")
+        hidden.append(f"broker {node} does not tell its settings ({type(error).__name__}): see whether it runs")
         return None
     ((code, _, _, _, entries, *_),) = answer.resources
     if code:
-        hidden.append(f"the settings of broker {node} can't be read ({for_code(code).__name__})")
+        hidden.append(f"the settings of broker {node} can't be read ({for_code(code).__name__}): {_GRANT}")
         return None
     return _values(entries)
 

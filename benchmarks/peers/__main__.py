@@ -174,19 +174,19 @@ async def measure(contestant: Contestant, place: Place, source: str, truth: Trut
 
 
 def chosen(names: list[str]) -> list[Contestant]:
-    """The contestants that one of the names means; all without names."""
-
-    def is_meant(one: Contestant) -> bool:
-        return not names or bool({one.system, one.work, f"{one.work}:{one.system}", one.name} & set(names))
-
-    return [one for one in CONTESTANTS if is_meant(one)]
+    """The contestants that one of the names means; all without names. SystemExit if a name means none."""
+    named = {one: {one.system, one.work, f"{one.work}:{one.system}", one.name} for one in CONTESTANTS}
+    if unknown := set(names) - set().union(*named.values()):
+        known = ", ".join(one.name for one in CONTESTANTS)
+        raise SystemExit(f"no contestant is called {', '.join(sorted(unknown))}; there are {known}")
+    return [one for one, its in named.items() if not names or its & set(names)]
 
 
 async def main(options: argparse.Namespace) -> None:
     """Runs, prints and keeps all."""
+    contestants = chosen(options.names)
     installation = Installation(tools_dir() / "peers")
     installation.install()
-    contestants = chosen(options.names)
     results = data_dir() / "peers.jsonl"
     results.parent.mkdir(parents=True, exist_ok=True)
     options_of_broker = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",)

@@ -111,6 +111,18 @@ _COMBINER_LAG = by_worker(f"keygrouping_lag_records and on (namespace, instance)
 _COMBINED = by_worker(f"rate(keygrouping_worker_events_total[5m]) and on (namespace, instance) ({_COMBINES_HERE})")
 
 
+_CAPACITY = "max by (namespace, worker) (keygrouping_router_worker_capacity)"
+_LOAD_OF_COMBINER = f"sum by (namespace, worker) ({_COMBINED})"
+_IMBALANCE_COMBINED = (
+    f"max by (namespace) ({_LOAD_OF_COMBINER}) / on (namespace) (avg by (namespace) ({_LOAD_OF_COMBINER}) > 0)"
+)
+_IMBALANCE = (
+    "max by (namespace) (sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m])) "
+    f"/ on (namespace, worker) {_CAPACITY}) "
+    f"/ on (namespace) keygrouping:events:rate5m * on (namespace) sum by (namespace) ({_CAPACITY})"
+)
+
+
 def _delay(lag: str, rate: str) -> str:
     return f"{lag} / clamp_min(sum by (namespace, worker) ({rate}) or 0 * {lag}, 1)"
 
@@ -131,8 +143,6 @@ _WAITING_SINCE = (
 )
 """The newest of: the last result, the last moment without events, the start of whoever reads the input."""
 
-
-_CAPACITY = "max by (namespace, worker) (keygrouping_router_worker_capacity)"
 
 _IMBALANCE_BEFORE = (
     "sum by (namespace) (sum by (namespace, instance) (avg_over_time(keygrouping_router_imbalance_before[5m])) "
@@ -193,12 +203,7 @@ RECORDINGS: tuple[Recording, ...] = (
         "keygrouping:lag:sum / on (namespace) group_left () clamp_min(keygrouping:events:rate5m, 1)",
     ),
     Recording("keygrouping:worker_delay:seconds", _WORKER_DELAY),
-    Recording(
-        "keygrouping:imbalance:rate5m",
-        "max by (namespace) (sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m])) "
-        f"/ on (namespace, worker) {_CAPACITY}) "
-        f"/ on (namespace) keygrouping:events:rate5m * on (namespace) sum by (namespace) ({_CAPACITY})",
-    ),
+    Recording("keygrouping:imbalance:rate5m", f"{_IMBALANCE_COMBINED} or {_IMBALANCE}"),
     Recording("keygrouping:imbalance_before:avg5m", _IMBALANCE_BEFORE),
     Recording(
         "keygrouping:overridden:ratio_rate5m",

@@ -228,3 +228,35 @@ def test_panels_of_what_is_read_show_of_workers_that_combine_what_they_show_of_r
         ]
     }
     passes(promtool, tmp_path, content)
+
+
+def combines(instance: str, events: int, partitions: int = 1) -> dict[str, str]:
+    """A worker with so many events a minute."""
+    labels = f'{NS}, instance="{instance}"'
+    return {
+        f"keygrouping_worker_events_total{{{labels}}}": f"0+{events}x60",
+        f"{WAIT}{{{labels}}}": "70x60",
+        f'keygrouping_assigned_partitions{{{labels}, group="k-router"}}': f"{partitions}x60",
+    }
+
+
+def test_imbalance_of_workers_that_combine_is_that_of_those_that_have_partitions(promtool: str, tmp_path: Path) -> None:
+    prometheus, _ = sources()
+    rules = only(prometheus.rules, "KeygroupingUnbalanced")
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    series = combines("a", 18000) | combines("b", 6000, 3) | combines("c", 12000) | combines("idle", 0, 0)
+    asked = {"expr": "keygrouping:imbalance:rate5m", "eval_time": "30m"}
+    told = {"labels": f"keygrouping:imbalance:rate5m{{{NS}}}", "value": 1.5}
+    at_rest = combines("a", 0) | combines("b", 0)
+    content = {
+        "rule_files": ["rules.yaml"],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in given.items()],
+                "promql_expr_test": [{**asked, "exp_samples": found}],
+            }
+            for given, found in ((series, [told]), (at_rest, []))
+        ],
+    }
+    passes(promtool, tmp_path, content)

@@ -58,11 +58,12 @@ EXPORTERS = {"inspect"}
 """Of topics that nobody routes: test_keda.py and test_provoked.py have them."""
 ROUTERS = {"router"}
 WHAT_ROUTERS_TELL = (
-    "keygrouping-overview: λ",
+    "keygrouping-overview: λ by key hash",
+    "keygrouping-overview: λ through time B",
     "keygrouping-keyspace: Load by overrides",
     "keygrouping-router: Lag of the event loop",
     "keygrouping-router: Refused requests B",
-    "keygrouping:imbalance",
+    "keygrouping:imbalance_before",
     "keygrouping:overridden:",
 )
 """Begins of the names of expressions that need routers, though they ask for metrics of others, too."""

@@ -48,7 +48,8 @@ OVERVIEW = Board(
             (
                 Panel(
                     "λ",
-                    "Load of the busiest worker over the average, of all routers, five minutes; 1 is perfect balance.",
+                    "Load of the busiest worker over the average, of all routers, five minutes; 1 is perfect balance. "
+                    "Where workers combine at the source, of those that have partitions.",
                     "none",
                     one("keygrouping:imbalance:rate5m"),
                     look="number",

@@ -236,6 +236,12 @@ def test_an_error_that_becomes_garbage_with_its_traceback_does_not_end_the_proce
     subprocess.run([sys.executable, "-c", GARBAGE, damaged.hex()], check=True, timeout=300)
 
 
+def test_headers_of_any_size_are_read() -> None:
+    headers = [("n" * size, b"v" * size) for size in (0, 1, 63, 64, 8191, 8192, 1 << 19)] + [("none", None)]
+    (batch,) = Reader(Unpacking(), "t", 0, 0).read(bytes(batch_of([(1, b"k", b"v", headers)] * 2)), Visibility())
+    assert list(batch.headers) == [tuple(headers)] * 2 and batch.headers[1] == tuple(headers)
+
+
 def test_header_names_that_are_not_utf8_are_lone_surrogates() -> None:
     data = batch_of([(1, b"k", b"v", [("caf\u00e9", b"1"), ("b", None)])])
     place = data.index("\u00e9".encode())

@@ -166,7 +166,9 @@ class _HeaderRows(Sequence[Headers]):
     def __iter__(self) -> Iterator[Headers]:
         if not self._table[HEADERS].any():
             return repeat((), len(self))
-        return (self[row] for row in range(len(self)))
+        data = self._data.data
+        places = zip(*self._table[[HEADERS, HEADERS_AT, END]].tolist(), strict=True)
+        return (_headers(bytes(data[start:end]), count) if count else () for count, start, end in places)
 
 
 def _strings(strings: Sequence[bytes | None]) -> Strings:
@@ -175,27 +177,32 @@ def _strings(strings: Sequence[bytes | None]) -> Strings:
 
 
 def _headers(data: bytes, count: int) -> Headers:
-    found: list[tuple[str, bytes | None]] = []
+    """Names and values, with the size of each before it; `scan` has seen to it that they are there."""
+    found: list[bytes | None] = []
     at = 0
-    for _ in range(count):
-        name, at = _read(data, at)
-        text, at = _read(data, at)
-        found.append(((name or b"").decode(errors="surrogateescape"), text))
-    return tuple(found)
+    for _ in range(2 * count):
+        size, at = data[at], at + 1
+        if size >= 0x80:  # as few are
+            size, at = _rest_of_varint(data, at, size & 0x7F)
+        if size & 1:  # negative
+            found.append(None)
+            continue
+        end = at + (size >> 1)
+        found.append(data[at:end])
+        at = end
+    names = [(name or b"").decode(errors="surrogateescape") for name in found[::2]]
+    return tuple(zip(names, found[1::2], strict=True))
 
 
-def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Bytes with their size before them, and where they end; `scan` has seen to it that they are there."""
-    value, shift = 0, 0
+def _rest_of_varint(data: bytes, at: int, value: int) -> tuple[int, int]:
+    """The value of which these were the lowest seven bits, and where it ends."""
+    shift = 7
     while True:
-        byte = data[at]
-        at += 1
+        byte, at = data[at], at + 1
         value |= (byte & 0x7F) << shift
-        shift += 7
         if byte < 0x80:
-            break
-    size = value >> 1 ^ -(value & 1)
-    return (None, at) if size < 0 else (data[at : at + size], at + size)
+            return value, at
+        shift += 7
 
 
 def _written(data: bytearray, row: Row) -> list[int]:

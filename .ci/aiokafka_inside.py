@@ -24,7 +24,6 @@ ALLOWED = {
     "libs/app/tests/test_fetched.py",  # the contract
     "libs/app/tests/test_sessions.py",  # plays its part, and members of ours are called alike
     "libs/service/tests/records/test_aiokafka_adapter.py",  # the contract
-    "libs/service/tests/records/test_header_names.py",
     "libs/service/tests/records/test_unpacking.py",
     "libs/service/tests/records/v2/test_v2.py",  # both read and write the same
     "libs/service/tests/kafka/test_transactions.py",  # the contract of transactions

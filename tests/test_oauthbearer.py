@@ -22,9 +22,8 @@ from keygrouping_local.ports import free_ports
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.topics import Topic, create_topics, topics_of
-from keygrouping_service.records.aiokafka_adapter import fetch
 from keygrouping_service.settings import PREFIX, ServiceSettings
-from keygrouping_service.testing import until
+from keygrouping_service.testing import fetch, until
 
 pytestmark = [pytest.mark.kafka]
 

@@ -20,8 +20,9 @@ from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.logins import PASSWORD, launched, with_passwords
 from keygrouping_local.process import last_lines, spawn, terminate
-from keygrouping_service.records.aiokafka_adapter import fetch, send_request
+from keygrouping_service.records.aiokafka_adapter import send_request
 from keygrouping_service.settings import PREFIX
+from keygrouping_service.testing import fetch
 
 pytestmark = [pytest.mark.kafka]
 

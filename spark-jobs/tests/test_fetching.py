@@ -137,7 +137,7 @@ async def test_what_is_larger_stops_the_query_unless_it_is_behind_the_batch(
     cluster: Cluster, application: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Left out it would be in no result, and told by nobody."""
-    monkeypatch.setattr(fetching, "_LARGEST", 1000)
+    monkeypatch.setattr(fetching, "LARGEST_OF_ANY", 1000)
     await cluster.create(**{application: 1})
     await cluster.write(application, [(b"k", b"1"), (b"k", b" " * 2000), (b"k", b"2")])
     task = fetching_of(cluster, application)

@@ -34,9 +34,8 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.end_of_input import finish_input
 from keygrouping_service.kafka.progress import Committed, Progress, commit_progress, partitions_of
 from keygrouping_service.kafka.topics import create_topics, topics_of
-from keygrouping_service.records.aiokafka_adapter import fetch
 from keygrouping_service.settings import PREFIX, ServiceSettings
-from keygrouping_service.testing import until
+from keygrouping_service.testing import fetch, until
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.token_endpoint import PATH, TokenEndpoint, is_jwt
 

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import Committed
-from keygrouping_service.records.aiokafka_adapter import fetch
+from keygrouping_service.testing import fetch
 
 from .app_checker import AppChecker
 from .checker import Checker, Finding, Place

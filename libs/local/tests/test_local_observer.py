@@ -12,6 +12,7 @@ from keygrouping.partial import Partial
 from keygrouping.receipt import NOTHING, Receipt, Tally
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.consumed import Consumed
+from keygrouping_local.damage import write_unreadable
 from keygrouping_local.observer import Observer
 from keygrouping_local.pace import SECONDS, Pace
 from keygrouping_local.topics import settings_for
@@ -49,6 +50,20 @@ def test_events_per_second_are_steady_where_many_are_committed_at_once() -> None
     assert all(1600 <= rate <= 2400 for now, rate in told if now >= SECONDS)
     assert pace.at(now + SECONDS, count) < 400
     assert pace.at(now + 2 * SECONDS, count) == 0.0, "nothing has come for so long"
+
+
+@pytest.mark.kafka
+async def test_late_events_that_can_not_be_read_are_counted(broker: EmbeddedBroker, application: str) -> None:
+    settings = settings_for(broker.bootstrap_servers, application)
+    async with clients.started(clients.admin(settings)) as admin:
+        await create_topics(admin, topics_of(settings, partitions=1, max_workers=1))
+    await write_unreadable(broker, settings, settings.late_topic, 1)
+
+    async def late() -> bool:
+        return (await observer.look()).late == 2
+
+    async with Observer(settings, JOB, 1) as observer:
+        await until(late)
 
 
 @pytest.mark.kafka

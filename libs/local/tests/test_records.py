@@ -7,6 +7,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.damage import write_unreadable
 from keygrouping_local.errors import LocalError
 from keygrouping_local.records import DuplicateResultError, read_all, read_results, reasons
 from keygrouping_local.topics import settings_for
@@ -102,6 +103,15 @@ async def test_reasons_are_by_place_of_the_event(settings: ServiceSettings, prod
     await write(settings.events_topic)
     with pytest.raises(DuplicateResultError, match="stands twice"):
         await reasons(settings, settings.dead_letters_topic)
+
+
+async def test_what_can_not_be_read_is_told(broker: EmbeddedBroker, settings: ServiceSettings) -> None:
+    await write_unreadable(broker, settings, settings.events_topic, 1)
+    found = []
+    with pytest.raises(LocalError, match=rf"{settings.events_topic}\[0\]: offset 1: .* its checksum is wrong"):
+        async for records in read_all(settings, settings.events_topic):
+            found += [len(record.value or b"") for record in records]
+    assert found == [17 << 20], "who checks a run may look at any record"
 
 
 async def test_a_topic_that_does_not_exist_is_named(settings: ServiceSettings) -> None:

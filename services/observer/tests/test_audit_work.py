@@ -20,7 +20,8 @@ SETTINGS = ObserverSettings(
 async def test_partitions_that_are_added_are_no_reason_to_look_in_vain_for_ever() -> None:
     books = Books("events", "routed", SETTINGS.job, "r" * 22, lambda: 0)
     reader: Any = SimpleNamespace(partitions_for_topic=lambda topic: {0, 1} if topic == "tardy" else {0})
-    reading = Reading(SETTINGS, reader, reader, reader, books, lambda: False)
+    source: Any = SimpleNamespace(consumer=reader)
+    reading = Reading(SETTINGS, reader, source, reader, books, lambda: False)
     reading.positions = {TopicPartition(topic, 0): 0 for topic in reading.topics}
     owned: Any = SimpleNamespace(stopping=False)
     with pytest.raises(KafkaError, match="tardy has more partitions now"):

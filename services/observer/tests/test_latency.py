@@ -5,11 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.partial import Partial
 from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.damage import write_unreadable
 from keygrouping_local.topics import settings_for
 from keygrouping_observer.latency import Sample, Samples, counts_of, look_up, quantile
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.topics import create_topics, topics_of
 from keygrouping_service.observability.metrics import LATENCY_BUCKETS
+from keygrouping_service.records.batches import Outbox
+from keygrouping_service.records.v2.batch import BufferBatch
 
 NOW = 1_700_000_000_000
 
@@ -80,8 +83,34 @@ async def test_events_are_found_however_large_the_batches_and_others_are_left_ou
     wanted = {w: [Sample(0.0, offset, NOW + 2000, "r" * 22) for offset in (0, 500, 999, 5000)] for w in range(3)}
     # Workers have read another topic before, and one that was deleted.
     wanted[0] += [Sample(0.0, 0, NOW + 2000, "e" * 22), Sample(0.0, 1, NOW + 2000, "d" * 22)]
-    reader = clients.reader(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=1000)
-    async with clients.started(reader):
+    source = clients.source(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=1000)
+    async with clients.started(source.consumer):
         for _ in range(2):
-            assert sorted(await look_up(reader, ids, wanted)) == [0.5, 1.001, 1.001, 2.0, 2.0]
-        assert await look_up(reader, ids, {}) == []
+            assert sorted(await look_up(source, ids, wanted)) == [0.5, 1.001, 1.001, 2.0, 2.0]
+        assert await look_up(source, ids, {}) == []
+
+
+@pytest.mark.kafka
+async def test_an_event_that_can_not_be_read_keeps_no_other_waiting(
+    broker: EmbeddedBroker, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of one that is too large is known all the same."""
+    monkeypatch.setattr("keygrouping_observer.latency._TIMEOUT_SECONDS", 60.0)
+    settings = settings_for(broker.bootstrap_servers, application)
+    async with clients.started(clients.admin(settings)) as admin:
+        await create_topics(admin, topics_of(settings, 1, 2))
+    await write_unreadable(broker, settings, settings.routed_topic, NOW + 700)
+    async with clients.started(clients.producer(settings)) as producer:
+        outbox = Outbox(producer)
+        for worker in range(2):
+            row = (0, NOW + 1500, b"k", b"", (("caf\udce9", b"1"),))
+            outbox.pass_on(settings.routed_topic, worker, BufferBatch.of("", 0, [row]))
+        await outbox.send()
+    wanted = {w: [Sample(0.0, offset, NOW + 2000, "r" * 22) for offset in range(4)] for w in range(2)}
+    source = clients.source(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=64 << 10)
+    async with clients.started(source.consumer):
+        for _ in range(2):
+            assert await look_up(source, {"r" * 22: settings.routed_topic}, wanted) in (
+                [0.5, 1.3, 0.5],
+                [1.3, 0.5, 0.5],
+            )

@@ -16,12 +16,13 @@ from keygrouping_observer.offsets import Look
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_observer.state import RunState
 from keygrouping_observer.widths import PREFIX
-from keygrouping_service.records.record import Record
+from keygrouping_service.records.record import DeadLetter, Record
 
 PARTITIONS = 3
 INTERVAL = 1000
 FAR = 10**13
-GARBAGE = (b"{}", b"[]")
+LEFT_OUT = b"what is left of a record that is too large"
+GARBAGE = (b"{}", b"[]", LEFT_OUT)
 JOB = '{"window": 1000, "aggregates": []}'
 SETTINGS = ObserverSettings(bootstrap_servers="127.0.0.1:1", job=JOB, interval=1, idle_timeout=0.5, service_rate=50)
 Logs: TypeAlias = list[list[Record]]
@@ -43,14 +44,14 @@ def logs(draw: st.DrawFn) -> Logs:
     time = 0
     for _ in range(draw(st.integers(1, 40))):
         time += draw(st.sampled_from([0, 0, 30, 400, 2500]))
-        kind = draw(st.sampled_from(["new"] * 8 + ["again", "garbage"]))
+        kind = draw(st.sampled_from(["new"] * 8 + ["again", "garbage", "left out"]))
         key = draw(st.sampled_from([b"a", b"b", b"c", b"\xff\x00", b"d"]))
         log = made[home(key)]
         if kind == "again" and log:
             chosen = draw(st.sampled_from(log))
             key, value = chosen.key or b"", chosen.value or b""
-        elif kind == "garbage":
-            value = b"{}"
+        elif kind in ("garbage", "left out"):
+            value = b"{}" if kind == "garbage" else LEFT_OUT
         else:
             worker, events = draw(st.integers(0, 3)), draw(st.integers(1, 9))
             first = firsts[worker]
@@ -145,7 +146,8 @@ class Process:
             start = self.position[partition]
             found = self.made[partition][start : start + count]
             self.position[partition] += len(found)
-            self.observation.read(partition, found, self.position[partition], FAR)
+            read = [DeadLetter(item, "record-too-large", "why") if item.value == LEFT_OUT else item for item in found]
+            self.observation.read(partition, read, self.position[partition], FAR)
 
     def look(self, part: float = 1.0) -> None:
         """A look at a time when this part of the logs was there, and the workers had committed what they hold."""
@@ -321,6 +323,25 @@ def test_loads_are_judged_by_the_capacities_that_the_router_tells() -> None:
         assert figures["lambda_before"] == lambda_(figures["loads_before"], [4.0, 1.0]) > 1
     process.restart()
     assert list(process.observation.capacities) == [4.0, 1.0]
+
+
+def test_a_batch_that_can_not_be_read_is_one_letter_and_none_again_after_a_restart() -> None:
+    letter = DeadLetter(Record("partials", 0, 0, -1, None, b"raw"), "undecodable-batch", "its checksum is wrong", 4)
+    process = Process([[], [], []])
+    for letters in ([(letter.record, letter.detail)], []):
+        process.observation.read(0, [letter], 5, FAR)
+        process.observation.look(Look(FAR, {}, [], {0: 5, 1: 0, 2: 0}))
+        process.count()
+        assert process.observation.take_unusable() == letters
+        process.write([process.observation.state])
+        process.restart()
+        assert process.position[0] == 0, "no interval has ended"
+    process.observation.read(0, [letter], 5, FAR)
+    process.observation.look(Look(FAR, {}, [], {0: 5, 1: 0, 2: 0}))
+    process.count()
+    process.close()
+    process.restart()
+    assert process.position[0] == 5 and process.dead == []
 
 
 @pytest.mark.parametrize("key", [None, b"k"])

@@ -18,12 +18,14 @@ from keygrouping.grouping import create
 from keygrouping.measure import Distribution, lambda_, std_dev
 from keygrouping.partial import Partial
 from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.damage import write_unreadable
 from keygrouping_local.deployment import Deployment, Shape
 from keygrouping_local.records import read_all
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import END, Progress, partitions_of
-from keygrouping_service.records.batches import partition_of
+from keygrouping_service.records.batches import Outbox, partition_of
 from keygrouping_service.records.record import Record
+from keygrouping_service.records.v2.batch import BufferBatch
 from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.kafka
@@ -182,6 +184,53 @@ async def test_snapshots_agree_with_the_library_through_kills_repetitions_and_ch
     garbage = [(b"%d" % r.partition, b"%d" % r.offset) for r in records if not is_partial(r)]
     assert sorted(places) == sorted(garbage)
     assert {dict(record.headers)["keygrouping-reason"] for record in dead} == {b"invalid-partial"}
+
+
+async def test_what_can_not_be_read_of_the_partials_is_told_and_stops_nothing(
+    deployment: Deployment, broker: EmbeddedBroker
+) -> None:
+    """Beside it lie an aborted transaction, batches of each codec, and names of headers that are not UTF-8."""
+    chance, settings, offsets = random.Random(5), deployment.settings, [0] * 3
+    await begin(deployment, "observer-0", instance_id="observer")
+    garbage = 0
+    for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
+        name = f"{settings.application}-{number}"
+        async with clients.started(clients.producer(settings, transactional_id=name, compression=codec)) as producer:
+            for aborted in (True, False):
+                rows = chunk(chance, number, [0] * 3 if aborted else offsets, 3)
+                await producer.begin_transaction()
+                outbox = Outbox(producer)
+                for time, key, value in rows:
+                    row = (0, time, key, value, (("caf\udce9", b"1"),))
+                    outbox.pass_on(settings.partials_topic, number % PARTITIONS, BufferBatch.of("", 0, [row]))
+                await outbox.send()
+                await (producer.abort_transaction() if aborted else producer.commit_transaction())
+            garbage += sum(value == b"{}" for _, _, value in rows)
+        if number == 1:
+            await write_unreadable(broker, settings, settings.partials_topic, PAST)
+        elif number == 3:
+            await when_told(deployment, 2)
+            deployment.kill("observer-0")
+            deployment.revive()
+    snapshots = await when_seen(deployment, sum(offsets))
+    assert sum(s["events"] for s in snapshots) == sum(offsets)
+    dead = [r for r in await log_of(deployment, settings.dead_letters_topic) if r.key in (b"large", None)]
+    assert [(r.key, r.value == bytes(100_000)) for r in dead] == [(b"large", True), (None, False)]
+    assert b"AS IT WAS WRITTEN" in (dead[1].value or b"")
+    assert {dict(r.headers)["keygrouping-reason"] for r in dead} == {b"invalid-partial"}
+    assert b"observer: the record has" in (dict(dead[0].headers)["keygrouping-detail"] or b"")
+    assert b"its checksum is wrong" in (dict(dead[1].headers)["keygrouping-detail"] or b"")
+    all_dead = await log_of(deployment, settings.dead_letters_topic)
+    assert len(all_dead) == garbage + 2
+
+
+async def when_told(deployment: Deployment, count: int) -> None:
+    """Once the log tells of as much that can't be read."""
+
+    async def is_told() -> bool:
+        return deployment.log("observer-0").read_text().count("goes to dead-letters: ") >= count
+
+    await deployment.until(is_told)
 
 
 async def test_behind_real_workers_lag_latency_and_metrics_are_told(deployment: Deployment) -> None:

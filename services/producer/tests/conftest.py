@@ -23,8 +23,8 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_producer.filling import Partitions
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_service.kafka import clients
-from keygrouping_service.records.aiokafka_adapter import fetch
 from keygrouping_service.records.record import Record
+from keygrouping_service.testing import fetch
 
 PARTITIONS = 4
 TIMEOUT = 300.0

@@ -22,15 +22,13 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.records.aiokafka_adapter import PartitionSource
 from keygrouping_service.records.protocols import RecordBatch
 from keygrouping_service.records.record import DeadLetter, UndecodableError
-from keygrouping_service.records.unpacking import Unpacking
+from keygrouping_service.records.unpacking import LARGEST_OF_ANY, Unpacking
 
 from keygrouping_spark.access import Access
 
 _FETCH_WAIT_MS = 20
 """A sought position waits for the fetch that is on its way, which the broker holds for so long at a partition's end."""
 _FETCH_BYTES = 4 << 20
-_LARGEST = 1 << 28
-"""Bytes of a record: no router lets through more."""
 _POLL_RECORDS, _POLL_SECONDS = 100_000, 0.2
 _TIMEOUT_SECONDS = 120.0
 """Without progress for so long a task fails, as one of Spark's own source does."""
@@ -91,7 +89,7 @@ class _Client:
 
     def __init__(self, access: Access) -> None:
         self.access = access
-        self._unpacking = Unpacking(_LARGEST)
+        self._unpacking = Unpacking(LARGEST_OF_ANY)
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, daemon=True).start()
         self._consumer = self._run(self._started())

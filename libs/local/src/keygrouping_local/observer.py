@@ -18,8 +18,8 @@ from keygrouping_observer import offsets
 from keygrouping_observer.counting import Counting
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import END, Committed, partitions_of, read_progress, stage_watermark
-from keygrouping_service.records.aiokafka_adapter import fetch
 from keygrouping_service.records.record import Record
+from keygrouping_service.records.unpacking import LARGEST_OF_ANY
 from keygrouping_service.settings import ServiceSettings, StagesSettings
 
 from keygrouping_local.consumed import Consumed
@@ -100,7 +100,8 @@ class Observer:
         settings = self._settings
         self._admin = await self._stack.enter_async_context(clients.started(clients.admin(settings)))
         self._probe = await self._stack.enter_async_context(clients.started(clients.reader(settings, committed=False)))
-        self._reader = await self._stack.enter_async_context(clients.started(clients.reader(settings)))
+        self._source = clients.source(settings, largest=LARGEST_OF_ANY)
+        self._reader = await self._stack.enter_async_context(clients.started(self._source.consumer))
         self._http = await self._stack.enter_async_context(httpx.AsyncClient(timeout=1.0))
         self._partitions = {topic: await self._tps(topic) for topic in self._topics()}
         if settings.stages == "combine":
@@ -168,7 +169,7 @@ class Observer:
             reader.seek(tp, max(recent, 0))
 
     async def _read_new(self) -> None:
-        while batches := await fetch(self._reader, timeout_ms=0, most=5000):
+        while batches := await self._source.poll(most=5000, timeout=0.0):
             for tp, records in batches.items():
                 if tp.topic in self._refused:
                     self._refused[tp.topic] += len(records)
@@ -180,6 +181,9 @@ class Observer:
                         self._count_consumed(record)
                     else:
                         self._count_result(record)
+        for letter in self._source.left_out():
+            if letter.record.topic in self._refused:
+                self._refused[letter.record.topic] += 1
         partials = [tp for tp in self._reader.assignment() if tp.topic == self._settings.partials_topic]
         positions = {tp.partition: await self._reader.position(tp) for tp in partials}
         self._counting.forget(lambda ends: all(positions.get(number, 0) >= end for number, end in ends.items()))

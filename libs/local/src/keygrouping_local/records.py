@@ -7,8 +7,8 @@ from aiokafka import TopicPartition
 from keygrouping.partial import Result
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
-from keygrouping_service.records.aiokafka_adapter import fetch, read_with_surrogateescape
 from keygrouping_service.records.protocols import RecordBatch
+from keygrouping_service.records.unpacking import LARGEST_OF_ANY
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.errors import LocalError
@@ -34,17 +34,21 @@ async def read_all(settings: ServiceSettings, topic: str) -> AsyncIterator[Recor
     """Yields all committed records of a topic, in order within each partition; several at a time, of one partition.
 
     It waits for transactions under way: who has seen the offsets of one committed may be ahead of its other records.
+    LocalError tells of records that can't be read.
     """
     partitions = await _partitions(settings, topic)
-    read_with_surrogateescape()
     async with clients.started(clients.reader(settings, committed=False)) as probe:
         ends = await probe.end_offsets(partitions)
-    async with clients.started(clients.reader(settings, max_partition_fetch_bytes=4 << 20)) as consumer:
+    source = clients.source(settings, largest=LARGEST_OF_ANY, max_partition_fetch_bytes=4 << 20)
+    async with clients.started(source.consumer) as consumer:
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)
         behind = {tp for tp in partitions if ends[tp] > await consumer.position(tp)}
         while behind:
-            batches = await fetch(consumer, *behind, timeout_ms=200, most=10_000)
+            batches = await source.poll(*behind, most=10_000, timeout=0.2)
+            if left_out := source.left_out():
+                first = left_out[0]
+                raise LocalError(f"{topic}[{first.record.partition}]: offset {first.offset}: {first.detail}")
             for records in batches.values():
                 yield records
             for tp in list(behind):

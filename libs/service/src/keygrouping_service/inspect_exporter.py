@@ -24,7 +24,6 @@ from keygrouping_service.http.inspect_api import AdviceView, State, advice_view,
 from keygrouping_service.kafka.topic_fetching import KeptEvent, batch_of, kept_by
 from keygrouping_service.kafka.topic_reading import connection
 from keygrouping_service.kafka.topic_slices import MOST, Slice, TopicGone, TopicSlices
-from keygrouping_service.records.aiokafka_adapter import read_with_surrogateescape
 from keygrouping_service.run import run
 from keygrouping_service.settings import ApiSettings
 
@@ -60,7 +59,6 @@ class Exporter:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; Kafka may come and go meanwhile, and so may the topic."""
-        read_with_surrogateescape()
         settings = self._settings
         app = exporter_app(settings, self.advice, lambda: self.state == "reading")
         inspect_metrics.begin(self._wanted.topic)

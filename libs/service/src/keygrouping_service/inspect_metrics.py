@@ -5,6 +5,7 @@ from __future__ import annotations
 from keygrouping.job import REASONS
 
 from keygrouping_service.observability.metrics import Registration
+from keygrouping_service.records.record import TOO_LARGE, UNDECODABLE
 
 _own = Registration("inspect")
 
@@ -13,7 +14,11 @@ EVENTS = _own.counter(
 )
 READ = _own.counter("read_total", "records", "Records of the topic that were read.", "topic")
 LEFT_OUT = _own.counter(
-    "left_out_total", "records", "Records that were read and have no key or weight of use.", "topic", "reason"
+    "left_out_total",
+    "records",
+    "Records that have no key or weight of use, or can't be read: a batch that can't be counts as one.",
+    "topic",
+    "reason",
 )
 READ_AT = _own.gauge(
     "read_timestamp_seconds",
@@ -60,5 +65,5 @@ def begin(topic: str) -> None:
     """All that is counted of a topic is 0 from now on: alerts can't see the first increase of a series otherwise."""
     EVENTS.labels(topic)
     READ.labels(topic)
-    for reason in REASONS:
+    for reason in (*REASONS, TOO_LARGE, UNDECODABLE):
         LEFT_OUT.labels(topic, reason)

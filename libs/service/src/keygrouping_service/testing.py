@@ -16,11 +16,13 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import GroupIdNotFound, for_code
 from aiokafka.protocol.admin import DeleteGroupsRequest
+from keygrouping.job import Headers
 from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_service.kafka.clients import close
 from keygrouping_service.kafka.progress import Committed, partitions_of, read_progress
-from keygrouping_service.records.aiokafka_adapter import fetch, send_request
+from keygrouping_service.records.aiokafka_adapter import send_request
+from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.record import Record
 
 Row = tuple[bytes | None, bytes | None]
@@ -75,6 +77,21 @@ async def is_shared(admin: AIOKafkaAdminClient, group: str, members: int) -> boo
     (answer,) = await admin.describe_consumer_groups([group])
     ((_, _, state, _, _, found, *_),) = answer.groups
     return state == "Stable" and len(found) == members
+
+
+async def fetch(
+    consumer: AIOKafkaConsumer, *tps: TopicPartition, timeout_ms: int, most: int | None = None
+) -> dict[TopicPartition, Columns]:
+    """What comes next of these partitions (none: of all that are assigned), at most `most` records of all together.
+
+    Read by aiokafka alone, from a consumer without an `Unpacking`: what the services' own reader is held against.
+    """
+    found = await consumer.getmany(*tps, timeout_ms=timeout_ms, max_records=most)
+    return {tp: Columns.of(tp.topic, tp.partition, map(_row, records)) for tp, records in found.items()}
+
+
+def _row(record: Any) -> tuple[int, int, bytes | None, bytes | None, Headers]:
+    return record.offset, record.timestamp, record.key, record.value, record.headers
 
 
 class Cluster:

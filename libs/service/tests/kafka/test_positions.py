@@ -14,6 +14,8 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_kafka.errors import can_be_retried
 from keygrouping_kafka.stable_offsets import StableOffsetsRequest
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.damage import write_unreadable
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients, progress
 from keygrouping_service.kafka.end_of_input import finish_input
@@ -23,6 +25,8 @@ from keygrouping_service.kafka.progress import END, Committed, Progress, commit_
 from keygrouping_service.kafka.runner import Delivery, PartitionRunner
 from keygrouping_service.kafka.starts import find_starts
 from keygrouping_service.kafka.topic_ids import UNKNOWN, read_topic_id
+from keygrouping_service.records.batches import Outbox
+from keygrouping_service.records.record import UndecodableError
 from keygrouping_service.settings import ServiceSettings, StageSettings
 from keygrouping_service.testing import Cluster, until
 
@@ -292,6 +296,39 @@ async def test_a_copy_is_found_as_soon_as_its_transaction_has_ended(cluster: Clu
             await positions.find(cluster.admin, probe, [tp])
         await plain.send_and_wait(settings.positions_topic, key=key)
         assert await positions.find(cluster.admin, probe, [tp]) == {}
+
+
+async def test_a_copy_that_can_not_be_read_is_not_taken_for_none(
+    broker: EmbeddedBroker, cluster: Cluster, settings: StageSettings
+) -> None:
+    """An older one may be out of date: what is too large has its key; of a damaged batch nothing is known."""
+    tp, group = TopicPartition("events", 0), settings.group(STAGE)
+    positions = Positions(settings, group)
+    async with (
+        clients.started(clients.reader(settings, committed=False)) as probe,
+        clients.started(clients.producer(settings, compression="gzip")) as plain,
+    ):
+
+        async def find() -> dict[TopicPartition, OffsetAndMetadata]:
+            return await positions.find(cluster.admin, probe, [tp])
+
+        async def write_large(key: bytes) -> None:
+            outbox = Outbox(plain)
+            outbox.append(settings.positions_topic, 0, 1, key, bytes(17 << 20))
+            await outbox.send()
+
+        await positions.send(plain, [(tp, OffsetAndMetadata(2, "ours"))])
+        await write_large(b"somebody's")
+        assert await find() == {tp: OffsetAndMetadata(2, "ours")}
+        await write_large(orjson.dumps([group, *tp]))
+        with pytest.raises(Fatal, match="holds a record that is not a position"):
+            await find()
+        await positions.send(plain, [(tp, OffsetAndMetadata(3, "ours"))])
+        assert await find() == {tp: OffsetAndMetadata(3, "ours")}
+        await write_unreadable(broker, settings, settings.positions_topic, 1)
+        with pytest.raises(UndecodableError, match=r"the batch that holds offsets 5 to 6 can't be read") as failure:
+            await find()
+        assert can_be_retried(failure.value)
 
 
 async def test_offsets_of_a_transaction_under_way_are_waited_for(

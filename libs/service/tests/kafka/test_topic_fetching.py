@@ -7,7 +7,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping.inspection import Range
 from keygrouping_service.kafka.topic_fetching import Fetching, Following, KeptEvent
+from keygrouping_service.records.aiokafka_adapter import PartitionsSource
 from keygrouping_service.records.record import Record
+from keygrouping_service.records.unpacking import Unpacking
 
 EVENT = KeptEvent(0, 0, 0, b"key", 1.0, None)
 
@@ -40,7 +42,7 @@ def fetching(consumer: Still) -> Fetching:
         del record
         return EVENT
 
-    return Fetching(cast(AIOKafkaConsumer, consumer), kept)
+    return Fetching(PartitionsSource(cast(AIOKafkaConsumer, consumer), Unpacking()), kept)
 
 
 @pytest.fixture

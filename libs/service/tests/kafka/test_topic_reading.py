@@ -14,8 +14,12 @@ from aiokafka.admin import NewPartitions
 from keygrouping.cli import main
 from keygrouping.inspection import Extraction, InspectionError, Sample, Silence
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_service.kafka import topic_fetching, topic_reading
+from keygrouping_local.damage import write_unreadable
+from keygrouping_service.kafka import clients, topic_fetching, topic_reading
 from keygrouping_service.kafka.topic_reading import TopicReading, open_topic
+from keygrouping_service.records.batches import Outbox
+from keygrouping_service.records.v2.batch import BufferBatch
+from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import Cluster, until
 
 pytestmark = pytest.mark.kafka
@@ -112,6 +116,39 @@ async def test_offsets_without_records_are_told_from_records(cluster: Cluster, t
     sampled = reading(cluster, name, sample=20)
     await asyncio.to_thread(lambda: list(sampled.batches()))
     assert sampled.sample == Sample(size=20, of=40, records=10)
+
+
+@pytest.mark.parametrize("sample", [None, 12])
+async def test_what_can_not_be_read_is_left_out_as_a_router_leaves_it_out(
+    broker: EmbeddedBroker, cluster: Cluster, topic_prefix: str, sample: int | None
+) -> None:
+    """Beside it lie batches of each codec, names of headers that are not UTF-8, and an aborted transaction."""
+    name = f"{topic_prefix}-events"
+    await cluster.create(**{name.replace("-", "__"): 2})
+    settings = ServiceSettings(bootstrap_servers=cluster.bootstrap_servers)
+    for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
+        transactional_id = f"{name}-{number}"
+        async with clients.started(
+            clients.producer(settings, transactional_id=transactional_id, compression=codec)
+        ) as producer:
+            for aborted in (True, False):
+                await producer.begin_transaction()
+                outbox = Outbox(producer)
+                headers = (("caf\udce9", b"1"),) if number % 2 else ()
+                row = (0, 1, b"aborted" if aborted else codec.encode(), b"", headers)
+                outbox.pass_on(name, number % 2, BufferBatch.of("", 0, [row]))
+                await outbox.send()
+                await (producer.abort_transaction() if aborted else producer.commit_transaction())
+        if number == 2:
+            await write_unreadable(broker, settings, name, 1)
+    read = reading(cluster, name, sample=sample)
+    batches = await asyncio.to_thread(lambda: list(read.batches()))
+    keys = [key for batch in batches for key in batch.keys]
+    if sample is None:
+        assert read.left_out == {"record-too-large": 1, "undecodable-batch": 1, "invalid-header": 2}
+        assert sorted(keys) == [b"none", b"snappy", b"zstd"]
+    else:
+        assert read.sample is not None and read.sample.records == len(keys) + sum(read.left_out.values()) > 0
 
 
 async def test_values_are_not_kept(cluster: Cluster, topic_prefix: str) -> None:

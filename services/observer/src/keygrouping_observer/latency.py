@@ -13,15 +13,16 @@ import logging
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 import mmh3
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from keygrouping.partial import NO_TOPIC, Partial
 from keygrouping_service.observability.final_results import HISTORICAL_MS
 from keygrouping_service.observability.metrics import LATENCY_BUCKETS
+from keygrouping_service.records.aiokafka_adapter import PartitionsSource
 
 log = logging.getLogger(__name__)
 
@@ -68,24 +69,24 @@ class Samples:
 
 
 async def look_up(
-    reader: AIOKafkaConsumer, topics: Mapping[str, str], samples: Mapping[int, Sequence[Sample]]
+    source: PartitionsSource, topics: Mapping[str, str], samples: Mapping[int, Sequence[Sample]]
 ) -> list[float]:
     """The latencies in seconds; without those whose events are gone, can't be read now, or carry a time of another day.
 
     `topics` are the names of those that events may be in, by their ids; samples of others are gone.
-    `reader` is a consumer without group; it is left with all its partitions paused.
+    `source` is of a consumer without group; that is left with all its partitions paused.
     """
     found: list[float] = []
     if not samples:
         return found
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            await _look_up(reader, _by_partition(topics, samples), found)
-    except (KafkaError, TimeoutError, OSError, UnicodeDecodeError) as error:
+            await _look_up(source, _by_partition(topics, samples), found)
+    except (KafkaError, TimeoutError, OSError) as error:
         log.warning("cannot look up events of %s to measure latency: %r", ", ".join(sorted(topics.values())), error)
     finally:
         # Not `unsubscribe`: aiokafka's fetcher doesn't survive it.
-        reader.pause(*reader.assignment())
+        source.consumer.pause(*source.consumer.assignment())
     return found
 
 
@@ -101,9 +102,10 @@ def _by_partition(
 
 
 async def _look_up(
-    reader: AIOKafkaConsumer, wanted: Mapping[TopicPartition, Sequence[Sample]], found: list[float]
+    source: PartitionsSource, wanted: Mapping[TopicPartition, Sequence[Sample]], found: list[float]
 ) -> None:
     """One event of every partition, then the next one of every one and so on: a fetch serves all of them at once."""
+    reader = source.consumer
     firsts, ends = await reader.beginning_offsets(list(wanted)), await reader.end_offsets(list(wanted))
     kept = {tp: [s for s in chosen if firsts[tp] <= s.offset < ends[tp]] for tp, chosen in wanted.items()}
     there = {tp: chosen for tp, chosen in kept.items() if chosen}
@@ -111,21 +113,26 @@ async def _look_up(
         return
     reader.assign(list(there))
     reader.pause(*there)
+    source.left_out()  # the last time, if that was given up
     for turn in zip_longest(*there.values()):
         due = {tp: sample for tp, sample in zip(there, turn, strict=True) if sample is not None}
         for tp, sample in due.items():
             reader.seek(tp, sample.offset)
         reader.resume(*due)
         while due:
-            event = await reader.getone()
-            tp = TopicPartition(event.topic, event.partition)
-            sample = due.pop(tp)
-            # Drops what was fetched beyond: unread records of one partition hold up the next fetch of all.
-            reader.pause(tp)
-            reader.seek(tp, sample.offset)
-            age = sample.written - event.timestamp
-            if event.offset == sample.offset and age < HISTORICAL_MS:
-                found.append(max(0.0, age / 1000))
+            batches = await source.poll(*due, most=1, timeout=_TIMEOUT_SECONDS)
+            left_out = [letter.record for letter in source.left_out()]
+            for event in (*left_out, *chain.from_iterable(batches.values())):
+                tp = TopicPartition(event.topic, event.partition)
+                sample = due.pop(tp, None)
+                if sample is None:
+                    continue
+                # Drops what was fetched beyond: unread records of one partition hold up the next fetch of all.
+                reader.pause(tp)
+                reader.seek(tp, sample.offset)
+                age = sample.written - event.timestamp
+                if event.offset == sample.offset and age < HISTORICAL_MS:
+                    found.append(max(0.0, age / 1000))
 
 
 def counts_of(latencies: Sequence[float]) -> list[float]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from keygrouping.partial import RecordError
-from keygrouping_service.records.record import Record
+from keygrouping_service.records.record import DeadLetter, Record
 
 from keygrouping_observer import metrics
 from keygrouping_observer.counting import Counting
@@ -66,15 +66,23 @@ class Observation:
         self._interval = Interval(settings.latency_samples)
         self._counted = self._repeated = 0
         self._events: Counter[int] = Counter()
+        self._left_out: dict[tuple[int, int], DeadLetter] = {}
+        """What can't be read or is too large and is not counted yet, by partition and last offset."""
 
-    def read(self, partition: int, records: Sequence[Record], position: int, now: int) -> None:
-        """Takes in what was read of a partition of `partials`; see `Timeline.offer`."""
+    def read(self, partition: int, found: Sequence[Record | DeadLetter], position: int, now: int) -> None:
+        """Takes in what was read of a partition of `partials`, and what was left out; see `Timeline.offer`."""
         following = self.timeline.lanes[partition].next
-        for record in records:
-            if record.offset < following:
+        coming = []
+        for each in found:
+            record = each if isinstance(each, Record) else each.record._replace(offset=each.after - 1)
+            if record.offset >= following:
+                coming.append(record)
+                if isinstance(each, DeadLetter):
+                    self._left_out[partition, record.offset] = each
+            elif isinstance(each, Record):
                 with suppress(RecordError):
                     self._counting.count(record)
-        self.timeline.offer(partition, (record for record in records if record.offset >= following), position, now)
+        self.timeline.offer(partition, coming, position, now)
 
     def look(self, look: Look) -> None:
         """Takes in a look at offsets."""
@@ -87,10 +95,14 @@ class Observation:
     def take(self) -> Iterator[None]:
         """Counts what belongs to the open interval, record by record."""
         for _, record in self.timeline.take():
+            letter = self._left_out.pop((record.partition, record.offset), None)
             try:
-                self._count(record)
+                if letter is None:
+                    self._count(record)
+                else:
+                    self._refuse(letter.record, record.offset, letter.detail)
             except RecordError as error:
-                self._refuse(record, str(error))
+                self._refuse(record, record.offset, str(error))
             yield
         self._tell()
         self._counting.forget(self.timeline.has_counted)
@@ -117,8 +129,8 @@ class Observation:
         self._repeated = self._counted = 0
         self._events.clear()
 
-    def _refuse(self, record: Record, detail: str) -> None:
-        if record.offset >= self._state.lanes[record.partition].dead_lettered:
+    def _refuse(self, record: Record, last: int, detail: str) -> None:
+        if last >= self._state.lanes[record.partition].dead_lettered:
             self.unusable.append(Unusable(record, detail))
 
     def take_unusable(self) -> list[Unusable]:

@@ -12,7 +12,7 @@ from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.kafka.topic_ids import read_topic_id, same_topic
 from keygrouping_service.observability.metrics import EXPIRED_OFFSETS
-from keygrouping_service.records.aiokafka_adapter import fetch
+from keygrouping_service.records.aiokafka_adapter import PartitionsSource
 
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_observer.snapshots import KEPT
@@ -21,21 +21,23 @@ from keygrouping_observer.state import LaneState, RunState
 log = logging.getLogger(__name__)
 
 _OFFSETS_PER_SNAPSHOT = 2  # its own, and that of its transaction's marker
-_WAIT_MS = 200
+_WAIT_SECONDS = 0.2
 
 
-async def read_snapshots(reader: AIOKafkaConsumer, topic: str, observer: str) -> list[dict[str, Any]]:
-    """The snapshots that this observer has written last, the oldest first."""
-    tp = TopicPartition(topic, 0)
+async def read_snapshots(source: PartitionsSource, topic: str, observer: str) -> list[dict[str, Any]]:
+    """The snapshots that this observer has written last, the oldest first; one that can't be read is told."""
+    tp, reader = TopicPartition(topic, 0), source.consumer
     (first,) = (await reader.beginning_offsets([tp])).values()
     (end,) = (await reader.end_offsets([tp])).values()
     reader.assign([tp])
     reader.seek(tp, max(first, end - _OFFSETS_PER_SNAPSHOT * KEPT))
     found: list[dict[str, Any]] = []
     while await reader.position(tp) < end:
-        for record in (await fetch(reader, tp, timeout_ms=_WAIT_MS)).get(tp, ()):
+        for record in (await source.poll(tp, most=KEPT, timeout=_WAIT_SECONDS)).get(tp, ()):
             if record.key == observer.encode():
                 found.append(orjson.loads(record.value or b""))
+        for letter in source.left_out():
+            log.warning("%s[0]: offset %d is no snapshot to show: %s", topic, letter.offset, letter.detail)
     return found[-KEPT:]
 
 

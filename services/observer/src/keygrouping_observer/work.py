@@ -18,9 +18,10 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Committed, Progress, commit_progress
 from keygrouping_service.observability.metrics import INVALID_PARTIAL
-from keygrouping_service.records.aiokafka_adapter import fetch, read_with_surrogateescape
+from keygrouping_service.records.aiokafka_adapter import PartitionsSource
 from keygrouping_service.records.batches import origin_headers
 from keygrouping_service.records.protocols import Sink
+from keygrouping_service.records.record import by_partition, in_order
 
 from keygrouping_observer import metrics
 from keygrouping_observer.latency import look_up
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _SLICE = 500
 _MOST_UNUSABLE = 1000
-_WAIT_MS = 200
+_WAIT_SECONDS = 0.2
 _PROBED_BYTES = 64 << 10
 _LONG_OVER_MS = 600_000
 
@@ -51,20 +52,20 @@ class ObserverStage:
         """One session."""
         settings, recent = self._settings, self._recent
         async with contextlib.AsyncExitStack() as stack:
-            reader = clients.reader(settings, max_partition_fetch_bytes=settings.fetch_bytes)
-            probe = clients.reader(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=_PROBED_BYTES)
+            partials = clients.source(settings, max_partition_fetch_bytes=settings.fetch_bytes)
+            events = clients.source(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=_PROBED_BYTES)
             registrar = clients.reader(settings, group_id=settings.observer_group)
-            for consumer in (reader, probe, registrar):
+            for consumer in (partials.consumer, events.consumer, registrar):
                 await stack.enter_async_context(clients.started(consumer))
             stack.callback(recent.stand_by)
             recent.state = "restoring"
             state, rows = await restore(owned)
-            recent.restore(await read_snapshots(reader, settings.distribution_topic, recent.observer))
-            partitions = await place(reader, owned, settings, state)
+            recent.restore(await read_snapshots(partials, settings.distribution_topic, recent.observer))
+            partitions = await place(partials.consumer, owned, settings, state)
             observation = Observation(settings, state, rows, partitions)
             recent.state = "observing"
             registrar.assign([TopicPartition(settings.partials_topic, partition) for partition in partitions])
-            session = _Session(settings, recent, owned, reader, probe, registrar, observation)
+            session = _Session(settings, recent, owned, partials, events, registrar, observation)
             await session.register()
             await session.run()
 
@@ -77,16 +78,16 @@ class _Session:
         settings: ObserverSettings,
         recent: RecentSnapshots,
         owned: OwnedPartition,
-        reader: AIOKafkaConsumer,
-        probe: AIOKafkaConsumer,
+        partials: PartitionsSource,
+        events: PartitionsSource,
         registrar: AIOKafkaConsumer,
         observation: Observation,
     ) -> None:
         self._settings = settings
         self._recent = recent
         self._owned = owned
-        self._reader = reader
-        self._probe = probe
+        self._partials = partials
+        self._events = events
         self._registrar = registrar
         self._observation = observation
         self._in_use = WorkersInUse(
@@ -122,24 +123,23 @@ class _Session:
         tps = [TopicPartition(topic, partition) for partition in timeline.hungry]
         if not tps:
             return
-        try:
-            found = await fetch(self._reader, *tps, timeout_ms=_WAIT_MS, most=self._settings.batch_records)
-        except UnicodeDecodeError:
-            log.warning("%s: a header name is not UTF-8", topic)
-            read_with_surrogateescape()
-            for lane in timeline.lanes.values():
-                self._reader.seek(TopicPartition(topic, lane.partition), lane.position)
-            return
+        found = await self._partials.poll(*tps, most=self._settings.batch_records, timeout=_WAIT_SECONDS)
+        left_out = self._partials.left_out()
+        for letter in left_out:
+            place = topic, letter.record.partition, letter.offset
+            log.error("%s[%d]: offset %d goes to dead-letters: %s", *place, letter.detail)
+        letters = by_partition(left_out)
         for tp in tps:
-            position = await self._reader.position(tp)
-            self._observation.read(tp.partition, list(found.get(tp, ())), position, _now_ms())
+            position = await self._partials.consumer.position(tp)
+            read = in_order(found.get(tp, ()), letters.get(tp, ()))
+            self._observation.read(tp.partition, read, position, _now_ms())
 
     async def _look(self) -> None:
         """Looks at the offsets if it is time to; while they can't be read, what was seen before stays true."""
         if time.monotonic() < self._look_due:
             return
         try:
-            found = await look(self._settings, self._owned.admin, self._probe, _now_ms())
+            found = await look(self._settings, self._owned.admin, self._events.consumer, _now_ms())
         except Exception as error:
             if not can_be_retried(error):
                 raise
@@ -192,7 +192,7 @@ class _Session:
         span = self._observation.timeline.open
         if span is None or span.end < _now_ms() - _LONG_OVER_MS:
             return []
-        return await look_up(self._probe, self._observation.topics, self._observation.samples)
+        return await look_up(self._events, self._observation.topics, self._observation.samples)
 
     def _append_state(self, outbox: Sink, key: bytes, value: bytes | None) -> None:
         outbox.append(self._settings.state_topic, 0, _now_ms(), key, value)

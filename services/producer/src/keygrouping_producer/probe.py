@@ -20,14 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from keygrouping.job import JobSpec, parse_path
 from keygrouping.partial import Partial, Result
 from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
-from keygrouping_service.records.aiokafka_adapter import fetch
+from keygrouping_service.records.aiokafka_adapter import PartitionsSource
 from keygrouping_service.run import run
 from keygrouping_service.settings import JobSettings, load
 from pydantic import Field
@@ -35,6 +35,8 @@ from pydantic import Field
 log = logging.getLogger(__name__)
 
 _KEYS = 10
+_RECORDS = 10_000
+_POLL_SECONDS = 0.5
 _TICK_SECONDS = 2.0
 _HTTP_SECONDS = 15.0
 _REACH_SECONDS = 30.0
@@ -98,9 +100,10 @@ class Probe:
             for path in ("/readyz", "/keyspace"):
                 url = f"{settings.router_url.rstrip('/')}{path}"
                 await _answered(urllib.request.Request(url), url, well=(401,))
+        source = clients.source(settings)
         async with (
             clients.started(clients.admin(settings)) as admin,
-            clients.started(clients.reader(settings)) as reader,
+            clients.started(source.consumer) as reader,
         ):
             topics = (settings.partials_topic, settings.results_topic)
             tps = [TopicPartition(topic, p) for topic in topics for p in await partitions_of(admin, topic)]
@@ -110,16 +113,16 @@ class Probe:
                 await reader.position(tp)
             await self._send([f"{self._prefix}{n % _KEYS}" for n in range(settings.events)], counted=True)
             deadline = time.monotonic() + settings.timeout
-            await self._until(reader, self._worked, deadline, "worker stage", self._partials)
+            await self._until(source, self._worked, deadline, "worker stage", self._partials)
             if settings.job.window_ms + settings.job.lateness_ms > settings.timeout * 500:
                 log.info("%d events are in partials; their windows are too long to wait for results", settings.events)
                 return
-            await self._until(reader, self._finished, deadline, "aggregator stage", self._results)
+            await self._until(source, self._finished, deadline, "aggregator stage", self._results)
         log.info("%d events came out of both stages, each once", settings.events)
 
     async def _until(
         self,
-        reader: AIOKafkaConsumer,
+        source: PartitionsSource,
         done: Callable[[], bool],
         deadline: float,
         stage: str,
@@ -134,9 +137,11 @@ class Probe:
                 # Windows become final when later events come.
                 await self._send([f"{self._prefix}later-{n}" for n in range(4 * _KEYS)], counted=False)
                 tick = time.monotonic() + _TICK_SECONDS
-            for tp, records in (await fetch(reader, timeout_ms=500)).items():
+            for tp, records in (await source.poll(most=_RECORDS, timeout=_POLL_SECONDS)).items():
                 for record in records:
                     self._take(tp.topic, record.key, record.value)
+            for letter in source.left_out():
+                log.warning("%s: %s", letter.record.topic, letter.detail)
 
     def _take(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         if topic == self._settings.partials_topic:

@@ -16,8 +16,8 @@ from keygrouping_kafka.calls import backoff, given_up_calls, start
 from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_service.kafka.transactions import TransactionalProducer
-from keygrouping_service.records.aiokafka_adapter import client_of, drop_pending, transports_of
-from keygrouping_service.records.unpacking import Unpacking
+from keygrouping_service.records.aiokafka_adapter import PartitionsSource, client_of, drop_pending, transports_of
+from keygrouping_service.records.unpacking import DEFAULT_LARGEST, Unpacking
 from keygrouping_service.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,15 @@ def reader(
         value_deserializer=unpacking,
         **options,
     )
+
+
+def source(settings: Cluster, *, largest: int = DEFAULT_LARGEST, **options: Any) -> PartitionsSource:
+    """A source of several partitions, and its `consumer`, a `reader` with such `options` that is to be started.
+
+    Records of more than `largest` bytes are left out.
+    """
+    unpacking = Unpacking(largest)
+    return PartitionsSource(reader(settings, unpacking=unpacking, **options), unpacking)
 
 
 def producer(

@@ -23,14 +23,17 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.hanging import warn_of_open_transactions
 from keygrouping_service.kafka.topic_ids import read_topic_id
-from keygrouping_service.records.aiokafka_adapter import fetch
+from keygrouping_service.records.aiokafka_adapter import PartitionSource
 from keygrouping_service.records.batches import Outbox
 from keygrouping_service.records.protocols import Sink
+from keygrouping_service.records.record import DeadLetter, in_order
+from keygrouping_service.records.unpacking import Unpacking
 from keygrouping_service.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 
 _WAIT_MS = 100
+_RECORDS = 10_000
 _LONG_SECONDS = 5.0
 _SHOWN = 100
 
@@ -87,11 +90,16 @@ class Positions:
         (first,) = (await probe.beginning_offsets([tp])).values()
         newest: dict[bytes, bytes | None] = {}
         late = time.monotonic() + _LONG_SECONDS
-        async with clients.started(clients.reader(self._settings, wait_ms=_WAIT_MS)) as reader:
+        unpacking = Unpacking()
+        async with clients.started(clients.reader(self._settings, wait_ms=_WAIT_MS, unpacking=unpacking)) as reader:
             reader.assign([tp])
             reader.seek(tp, first)
-            while await reader.position(tp) < end:
-                for record in (await fetch(reader, tp, timeout_ms=_WAIT_MS)).get(tp, ()):
+            source = PartitionSource(reader, tp, unpacking)
+            while await source.position() < end:
+                # A batch that can't be read is not passed over: what it holds may be newer than what is known.
+                batch = await source.poll(_RECORDS, _WAIT_MS / 1000)
+                for found in in_order(batch, source.left_out()):
+                    record = found.record if isinstance(found, DeadLetter) else found
                     newest[record.key or b""] = record.value
                 if time.monotonic() > late:
                     log.warning("reading %s: waiting for open transactions", self.topic)

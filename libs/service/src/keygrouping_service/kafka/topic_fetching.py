@@ -12,14 +12,14 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaTimeoutError, OffsetOutOfRangeError
 from keygrouping.inspection import Batch, Range, Silence
 from keygrouping.inspection.extraction import extract
 from keygrouping.job import JobSpec, Rejection
 
-from keygrouping_service.records.aiokafka_adapter import fetch
-from keygrouping_service.records.record import Record
+from keygrouping_service.records.aiokafka_adapter import PartitionsSource
+from keygrouping_service.records.record import DeadLetter, Record, by_partition, in_order
 
 WAIT_MS = 200
 _TIMEOUT = 60.0
@@ -45,11 +45,13 @@ class KeptEvent(NamedTuple):
 class Fetching:
     """A started consumer with assigned partitions, and what it has fetched beyond what was asked for.
 
-    Memory: some hundred records at a time, beside the events.
+    What can't be read or is too large is an event with a fault, as it is a dead letter of a router. Memory: some
+    hundred records at a time, beside the events.
     """
 
-    def __init__(self, consumer: AIOKafkaConsumer, kept: Callable[[Record], KeptEvent]) -> None:
-        self.consumer = consumer
+    def __init__(self, source: PartitionsSource, kept: Callable[[Record], KeptEvent]) -> None:
+        self.consumer = source.consumer
+        self._source = source
         self._kept = kept
         self._spare: dict[TopicPartition, list[KeptEvent]] = {}
 
@@ -94,19 +96,26 @@ class Fetching:
     async def _fetched(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[KeptEvent]]:
         """What comes next of each; what retention has deleted meanwhile is passed over."""
         found: dict[TopicPartition, list[KeptEvent]] = defaultdict(list)
-        wait_ms = WAIT_MS
+        wait = WAIT_MS / 1000
         for _ in range(_ROUNDS):
             try:
-                records = await fetch(self.consumer, *tps, timeout_ms=wait_ms, most=_RECORDS)
+                records = await self._source.poll(*tps, most=_RECORDS, timeout=wait)
             except OffsetOutOfRangeError:
                 await self._pass_over(tps)
                 break
-            if not records:
+            letters = by_partition(self._source.left_out())
+            if not records and not letters:
                 break
-            for tp, some in records.items():
-                found[tp] += map(self._kept, some)
-            wait_ms = 0
+            for tp in {*records, *letters}:
+                found[tp] += map(self._event, in_order(records.get(tp, ()), letters.get(tp, ())))
+            wait = 0.0
         return found
+
+    def _event(self, found: Record | DeadLetter) -> KeptEvent:
+        if isinstance(found, Record):
+            return self._kept(found)
+        record = found.record
+        return KeptEvent(record.partition, record.offset, record.timestamp, b"", 0.0, found.reason)
 
     async def _pass_over(self, tps: Sequence[TopicPartition]) -> None:
         with suppress(KafkaTimeoutError):  # it will be out of range again

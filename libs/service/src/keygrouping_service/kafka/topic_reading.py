@@ -26,7 +26,7 @@ from keygrouping_service.kafka.topic_fetching import (
     batch_of,
     kept_by,
 )
-from keygrouping_service.records.aiokafka_adapter import create_no_topics, read_with_surrogateescape
+from keygrouping_service.records.aiokafka_adapter import create_no_topics
 from keygrouping_service.settings import ServiceSettings, Settings, describe_faults
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -65,7 +65,6 @@ class TopicReading:
 
     def batches(self) -> Generator[Batch, None, None]:
         """All that is to be read. Raises InspectionError where Kafka doesn't answer, or there is no such topic."""
-        read_with_surrogateescape()
         with _quiet(), asyncio.Runner() as runner:
             events = self._events()
             try:
@@ -83,17 +82,17 @@ class TopicReading:
 
     async def _events(self) -> AsyncGenerator[Sequence[KeptEvent], None]:
         tps = await self._find()
-        client = clients.reader(
+        source = clients.source(
             self._settings,
             wait_ms=WAIT_MS,
             max_partition_fetch_bytes=_FETCH_BYTES,
             metadata_max_age_ms=_REFRESH_MS,
         )
-        create_no_topics(client)
-        async with clients.started(client) as consumer:
+        create_no_topics(source.consumer)
+        async with clients.started(source.consumer) as consumer:
             consumer.assign(tps)
             firsts, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-            fetching = Fetching(consumer, kept_by(self._job))
+            fetching = Fetching(source, kept_by(self._job))
             fetching.seek(firsts)
             for ranges in self._steps(tps, firsts, ends):
                 if self.sample is not None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import NamedTuple
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping.inspection import Range
 
@@ -60,15 +60,15 @@ class TopicSlices:
 
     async def slices(self, topic_id: str) -> AsyncGenerator[Slice, None]:
         """What comes to the topic of this id; TopicGone when it is gone, a KafkaError or OSError if Kafka is."""
-        client = clients.reader(
+        source = clients.source(
             self._settings,
             wait_ms=WAIT_MS,
             max_partition_fetch_bytes=_FETCH_BYTES,
             fetch_max_bytes=_ANSWER_BYTES,
         )
-        create_no_topics(client)
-        async with clients.started(clients.admin(self._settings)) as admin, clients.started(client) as consumer:
-            reading = _Reading(admin, consumer, self._topic, Fetching(consumer, self._kept), self._most)
+        create_no_topics(source.consumer)
+        async with clients.started(clients.admin(self._settings)) as admin, clients.started(source.consumer):
+            reading = _Reading(admin, self._topic, Fetching(source, self._kept), self._most)
             await reading.look(topic_id)
             looked = time.monotonic()
             while True:
@@ -83,11 +83,9 @@ class TopicSlices:
 class _Reading:
     """The topic's partitions, and up to where each was read."""
 
-    def __init__(
-        self, admin: AIOKafkaAdminClient, consumer: AIOKafkaConsumer, topic: str, fetching: Fetching, most: int
-    ) -> None:
+    def __init__(self, admin: AIOKafkaAdminClient, topic: str, fetching: Fetching, most: int) -> None:
         self._admin = admin
-        self._consumer = consumer
+        self._consumer = fetching.consumer
         self._topic = topic
         self._fetching = fetching
         self._most = most

@@ -6,15 +6,15 @@ packages depend on the versions that it holds for.
 
 aiokafka's fetcher decompresses each batch whole, hands on all records that fit a poll, and makes an object of each. A
 consumer made with an `Unpacking` gives batches of columns instead (`v2.fetched`), in bounded memory; others behave as
-ever.
+ever. It is read by a `PartitionSource` or a `PartitionsSource`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -26,16 +26,19 @@ from aiokafka.producer.transaction_manager import TransactionResult
 from aiokafka.protocol import produce
 from aiokafka.protocol.types import Int16, Int32, String
 from aiokafka.record import memory_records
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder, _DefaultRecordBatchPy
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import _LegacyRecordBatchPy
 from aiokafka.record.memory_records import _MemoryRecordsPy
 
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.inflating import LZ4
 from keygrouping_service.records.protocols import RecordBatch
-from keygrouping_service.records.record import DeadLetter
-from keygrouping_service.records.unpacking import Unpacking
+from keygrouping_service.records.record import DeadLetter, UndecodableError
+from keygrouping_service.records.unpacking import AT_ONCE, Unpacking
 from keygrouping_service.records.v2.deflating import deflate
+
+if TYPE_CHECKING:
+    from keygrouping_service.records.v2.fetched import Fetched
 
 _ConsumerRecord: TypeAlias = "ConsumerRecord[bytes, bytes]"
 
@@ -54,17 +57,11 @@ class PartitionSource:
 
     async def poll(self, most: int, timeout: float) -> RecordBatch:
         """The next records, see `Source`."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + timeout
-        while True:
-            left = max(0, int((deadline - clock()) * 1000))
-            found = await self._consumer.getmany(self._tp, timeout_ms=left, max_records=most)
-            batch: RecordBatch | _Unfinished = found.get(self._tp, self._nothing)
-            if not isinstance(batch, _Unfinished):
-                return batch
-            await asyncio.sleep(0)  # Nothing else has had its turn.
-            if clock() >= deadline:
-                return self._nothing
+        found = await _polled(self._consumer, self._unpacking, [self._tp], most, timeout)
+        batch = found.get(self._tp, self._nothing)
+        if isinstance(batch, UndecodableError):
+            raise batch
+        return batch
 
     async def position(self) -> int:
         """The offset of the next record to come."""
@@ -86,27 +83,79 @@ class PartitionSource:
 
     def left_out(self) -> list[DeadLetter]:
         """The records that were left out since the last call."""
-        letters, self._unpacking.letters = self._unpacking.letters, []
-        return letters
+        return self._unpacking.take_letters()
 
 
-async def fetch(
-    consumer: AIOKafkaConsumer, *tps: TopicPartition, timeout_ms: int, most: int | None = None
-) -> dict[TopicPartition, RecordBatch]:
-    """What comes next of these partitions (none: of all that are assigned), at most `most` records of all together."""
-    found = await consumer.getmany(*tps, timeout_ms=timeout_ms, max_records=most)
-    return {tp: _columns(tp, records) for tp, records in found.items()}
+class PartitionsSource:
+    """Several partitions of a started consumer that was made with `unpacking`; it is assigned and sought as ever.
+
+    Nothing stops it: a batch that can't be read is fetched a second time, as it may have come wrongly, then passed
+    over, and is among what was left out.
+    """
+
+    def __init__(self, consumer: AIOKafkaConsumer, unpacking: Unpacking) -> None:
+        self.consumer = consumer
+        self._unpacking = unpacking
+        self._doubted: dict[TopicPartition, int] = {}
+
+    async def poll(self, *tps: TopicPartition, most: int, timeout: float) -> dict[TopicPartition, RecordBatch]:
+        """What comes next of these partitions (none: of all), `most` records of all together at most.
+
+        Nothing if nothing comes within `timeout` seconds, or all that came was left out. Raises OffsetOutOfRangeError
+        where a position is none of its partition's offsets, and other KafkaErrors; no records are lost by that.
+        """
+        found = await _polled(self.consumer, self._unpacking, tps, most, timeout)
+        failed = {tp: batch for tp, batch in found.items() if isinstance(batch, UndecodableError)}
+        for tp, error in failed.items():
+            self._pass_over(tp, error)
+        return {tp: batch for tp, batch in found.items() if not isinstance(batch, UndecodableError)}
+
+    def _pass_over(self, tp: TopicPartition, error: UndecodableError) -> None:
+        first = error.letter.record.offset
+        if self._doubted.pop(tp, None) != first:
+            self._doubted[tp] = first
+            return
+        self._unpacking.letters.append(error.letter)
+        # A header that may be damaged says where the batch ends: it is believed up to the end of the partition.
+        end = self.consumer.highwater(tp) or error.after
+        self.consumer.seek(tp, max(first + 1, min(error.after, end)))
+
+    def left_out(self) -> list[DeadLetter]:
+        """What lies before the positions and can't be read or is too large, since the last call."""
+        return self._unpacking.take_letters()
 
 
-def _columns(tp: TopicPartition, records: Sequence[_ConsumerRecord]) -> RecordBatch:
-    rows = [(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records]
-    return Columns.of(tp.topic, tp.partition, rows, _reads_surrogateescape())
+async def _polled(
+    consumer: AIOKafkaConsumer, unpacking: Unpacking, tps: Sequence[TopicPartition], most: int, timeout: float
+) -> dict[TopicPartition, RecordBatch | UndecodableError]:
+    """The next records of each partition that has some, or why there are none."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + timeout
+    while True:
+        unpacking.unpacked = 0
+        left = max(0, int((deadline - clock()) * 1000))
+        given = await consumer.getmany(*tps, timeout_ms=left, max_records=most)
+        outcomes = {tp: each.error if isinstance(each, _Unfinished) else each for tp, each in given.items()}
+        found = {tp: outcome for tp, outcome in outcomes.items() if outcome is not None}
+        if found or not given:
+            return found
+        await asyncio.sleep(0)  # Nothing else has had its turn.
+        if clock() >= deadline:
+            return {}
 
 
-class _Unfinished(tuple[()]):
-    """No records yet, though there is more to take: the fetcher would wait for another fetch if it were false."""
+class _Unfinished:
+    """No records yet, though there is more to take: the fetcher would wait for another fetch if it were false.
 
-    __slots__ = ()
+    With an error: what comes next can't be read. It is not raised there, as what other partitions gave to the same poll
+    would be lost.
+    """
+
+    def __init__(self, error: UndecodableError | None = None) -> None:
+        self.error = error
+
+    def __len__(self) -> int:
+        return 0
 
     def __bool__(self) -> bool:
         return True
@@ -115,19 +164,28 @@ class _Unfinished(tuple[()]):
 class _FetchResult(FetchResult):  # type: ignore[misc]
     _partition_records: Any
 
-    def getall(self, max_records: int | None = None) -> Sequence[_ConsumerRecord] | RecordBatch:
+    def getall(self, max_records: int | None = None) -> Sequence[_ConsumerRecord] | RecordBatch | _Unfinished:
         if isinstance(self._partition_records, PartitionRecords | None):
             found: list[_ConsumerRecord] = super().getall(max_records)
             return found
         if not self.check_assignment(self._topic_partition):
             return ()
-        try:
-            batch: RecordBatch = self._partition_records.take(max_records)
-            return batch if len(batch) or self._partition_records.exhausted else _Unfinished()
-        finally:
-            self._update_position()
-            if self._partition_records.exhausted:
-                self._partition_records = None
+        fetched: Fetched = self._partition_records
+        batch = _taken(fetched, max_records)
+        self._update_position()
+        if fetched.exhausted:
+            self._partition_records = None
+        return batch
+
+
+def _taken(fetched: Fetched, most: int | None) -> RecordBatch | _Unfinished:
+    if fetched.unpacking.unpacked >= AT_ONCE:  # by the other partitions of this poll
+        return _Unfinished()
+    try:
+        batch = fetched.take(most)
+    except UndecodableError as error:
+        return _Unfinished(error)
+    return batch if len(batch) or fetched.exhausted else _Unfinished()
 
 
 def _partition_records(*given: Any) -> Any:
@@ -138,73 +196,6 @@ def _partition_records(*given: Any) -> Any:
     from keygrouping_service.records.v2.fetched import Fetched
 
     return Fetched(unpacking, tp.topic, tp.partition, offset, records._buffer, aborted or ())
-
-
-# Kafka's protocol says that header names are UTF-8; its brokers and C clients don't check. Bytes that are not become
-# lone surrogates (PEP 383), so that a stage gets the record and can put it aside, with all that is good about it.
-
-
-def read_with_surrogateescape() -> None:
-    """From now on all consumers of this process read names that are not UTF-8; what was fetched must be sought again.
-
-    Not the rule from the start, because whole batches are decoded at one stretch then. Sources need none of this.
-    """
-    fetcher.MemoryRecords = _SurrogateescapeRecords
-
-
-def _reads_surrogateescape() -> bool:
-    return fetcher.MemoryRecords is _SurrogateescapeRecords
-
-
-class _SurrogateescapeBytes(bytearray):
-    """Bytes whose parts decode whatever they hold."""
-
-    def __getitem__(self, index: Any) -> Any:
-        part = super().__getitem__(index)
-        return _SurrogateescapeBytes(part) if isinstance(index, slice) else part
-
-    def decode(self, encoding: str = "utf-8", errors: str = "surrogateescape") -> str:
-        return super().decode(encoding, errors)
-
-
-class _SurrogateescapeBatch(_DefaultRecordBatchPy):  # type: ignore[misc]
-    """aiokafka's own reader in Python, over bytes that are decoded with surrogateescape."""
-
-    _buffer: bytearray
-
-    def __iter__(self) -> _SurrogateescapeBatch:
-        self._maybe_uncompress()
-        self._buffer = _SurrogateescapeBytes(self._buffer)
-        return self
-
-
-class _Batch:
-    """A record batch that is read again, with surrogateescape, if the compiled reader fails at a header name."""
-
-    def __init__(self, data: memoryview, batch: Any) -> None:
-        self._data = data
-        self._batch = batch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batch, name)
-
-    def __iter__(self) -> Iterator[Any]:
-        try:
-            return iter(list(self._batch))
-        except UnicodeDecodeError:
-            return iter(list(_SurrogateescapeBatch(self._data)))
-
-    def __next__(self) -> Any:
-        return next(self._batch)
-
-
-class _SurrogateescapeRecords(_MemoryRecordsPy):  # type: ignore[misc]
-    """Cuts a fetched buffer into batches, as aiokafka does."""
-
-    def next_batch(self, *limits: int) -> Any:
-        data = self._next_slice
-        batch = super().next_batch(*limits)
-        return _Batch(data, batch) if isinstance(batch, DefaultRecordBatch) else batch
 
 
 # At the import, before there is any consumer: what one has fetched before would be of the old class, and aiokafka would

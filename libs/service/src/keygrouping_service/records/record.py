@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from keygrouping.job import Headers
 
@@ -40,6 +43,30 @@ class DeadLetter(NamedTuple):
     reason: str
     detail: str
     last: int | None = None
+
+    @property
+    def offset(self) -> int:
+        """The first offset that it stands for."""
+        return self.record.offset
+
+    @property
+    def after(self) -> int:
+        """The offset behind the last one."""
+        return (self.record.offset if self.last is None else self.last) + 1
+
+
+def in_order(records: Iterable[Record], left_out: Collection[DeadLetter]) -> list[Record | DeadLetter]:
+    """What a partition gave, with what was left out of it where it was."""
+    found: list[Record | DeadLetter] = [*records, *left_out]
+    return sorted(found, key=attrgetter("offset")) if left_out else found
+
+
+def by_partition(left_out: Iterable[DeadLetter]) -> dict[TopicPartition, list[DeadLetter]]:
+    """Those of each partition."""
+    found: dict[TopicPartition, list[DeadLetter]] = {}
+    for letter in left_out:
+        found.setdefault(TopicPartition(letter.record.topic, letter.record.partition), []).append(letter)
+    return found
 
 
 class UndecodableError(KafkaError):  # type: ignore[misc]

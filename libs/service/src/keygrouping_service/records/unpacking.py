@@ -32,6 +32,9 @@ Part: TypeAlias = "tuple[bytes | bytearray | memoryview | None, int]"
 DEFAULT_LARGEST = 16 << 20
 """Largest record (bytes of key, value and headers) where nothing else is asked for."""
 
+LARGEST_OF_ANY = 1 << 28
+"""Bytes of a record: no router lets through more."""
+
 AT_ONCE = 16 << 20
 """Unpacked bytes after which a poll ends: more would hold up heartbeats."""
 
@@ -59,6 +62,13 @@ class Unpacking:
     largest: int = DEFAULT_LARGEST
     letters: list[DeadLetter] = field(default_factory=list)
     """Records left out since this was emptied last, all of them before the source's position."""
+    unpacked: int = 0
+    """Bytes that all partitions have unpacked since this was set to 0, as it is for each poll."""
+
+    def take_letters(self) -> list[DeadLetter]:
+        """Those of now; there are none afterwards."""
+        letters, self.letters = self.letters, []
+        return letters
 
 
 class Unpacker:

@@ -665,7 +665,7 @@ class OneFetch:
 async def test_a_poll_goes_on_at_once_and_lets_others_have_their_turns(often: int) -> None:  # noqa: ARG001
     unseen, offset, aborted = UNSEEN["a record that is too large"]
     consumer = OneFetch(Fetched(Unpacking(5000), "events", 3, offset, unseen + SEEN, aborted))
-    source: Any = PartitionSource(consumer, TP, consumer.fetched._unpacking)
+    source: Any = PartitionSource(consumer, TP, consumer.fetched.unpacking)
     turns = 0
 
     async def heart() -> None:

@@ -14,6 +14,7 @@ from keygrouping.job import JobSpec
 from keygrouping.partial import RecordError
 from keygrouping.receipt import Receipt, Tally, time_of_window
 from keygrouping_service.kafka.progress import END, MIN_TIME
+from keygrouping_service.records.record import DeadLetter
 
 from keygrouping_observer import metrics
 from keygrouping_observer.audit.inputs import KINDS, Difference, Lane, Letters
@@ -121,6 +122,12 @@ class Books:
         """Records of a topic of the proof were deleted before they were read."""
         detail = f"{topic}[{partition}]: these offsets were deleted before they were read: what they say is not known"
         self._note([Difference("unread", partition, first, after, 0, detail)])
+
+    def unreadable(self, left_out: DeadLetter) -> None:
+        """What a topic of the proof holds can't be read, or is too large."""
+        place = f"{left_out.record.topic}[{left_out.record.partition}]"
+        detail = f"{place}: what these offsets say is not known: {left_out.detail}"
+        self._note([Difference("unreadable", left_out.record.partition, left_out.offset, left_out.after, 0, detail)])
 
     # what is compared
 

@@ -17,12 +17,12 @@ from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of, read_progress
-from keygrouping_service.kafka.topic_ids import read_topic_id, read_topic_id_if_any
 from keygrouping_service.kafka.topic_reading import connection
 from keygrouping_service.records.aiokafka_adapter import create_no_topics
+from keygrouping_service.records.unpacking import LARGEST_OF_ANY
 
 from keygrouping_observer.audit.books import Books
-from keygrouping_observer.audit.reading import WAIT_MS, Reading
+from keygrouping_observer.audit.reading import WAIT_MS, Reading, read_routed_id
 from keygrouping_observer.audit.recounting import Recounting
 from keygrouping_observer.audit.report import report_of
 from keygrouping_observer.settings import ObserverSettings
@@ -68,14 +68,14 @@ async def _reports(
     async with contextlib.AsyncExitStack() as stack:
         admin = await stack.enter_async_context(clients.started(clients.admin(settings)))
         await _require_topics(settings, admin)
-        reader, probe = (clients.reader(settings, wait_ms=WAIT_MS, committed=committed) for committed in (True, False))
-        for client in (reader, probe):
+        source = clients.source(settings, largest=LARGEST_OF_ANY, wait_ms=WAIT_MS)
+        probe = clients.reader(settings, wait_ms=WAIT_MS, committed=False)
+        for client in (source.consumer, probe):
             create_no_topics(client)
             await stack.enter_async_context(clients.started(client))
-        read_id = read_topic_id_if_any if settings.stages == "combine" else read_topic_id
-        routed_id = await read_id(admin, settings.routed_topic)
+        routed_id = await read_routed_id(settings, admin)
         books = Books(settings.events_topic, settings.routed_topic, settings.job, routed_id, _now_ms)
-        reading = Reading(settings, admin, reader, probe, books, lambda: False)
+        reading = Reading(settings, admin, source, probe, books, lambda: False)
         await reading.place()
         receipts = TopicPartition(settings.receipts_topic, 0)
         if once and (await probe.end_offsets([receipts]))[receipts] == 0:
@@ -95,7 +95,7 @@ async def _reports(
             else:
                 report = report_of(books, limit) | {"open": still_open}
                 if share is not None:
-                    recount = await Recounting(settings, admin, reader, target.ends).recount(books, share)
+                    recount = await Recounting(settings, admin, source, target.ends).recount(books, share)
                     report["recount"] = recount.report(limit)
                     report["verdict"] = "differs" if report["recount"]["differing"] else report["verdict"]
                 yield report

@@ -14,8 +14,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from keygrouping.receipt import MOST
 from keygrouping_service.kafka.progress import MIN_TIME, partitions_of, read_progress, stage_watermark
-from keygrouping_service.records.aiokafka_adapter import fetch, read_with_surrogateescape
-from keygrouping_service.records.record import Record
+from keygrouping_service.kafka.topic_ids import read_topic_id, read_topic_id_if_any
+from keygrouping_service.records.aiokafka_adapter import PartitionsSource
+from keygrouping_service.records.record import DeadLetter, Record, by_partition, in_order
 
 from keygrouping_observer.audit.books import Books, Origin
 from keygrouping_observer.settings import ObserverSettings
@@ -49,7 +50,7 @@ class Reading:
         self,
         settings: ObserverSettings,
         admin: AIOKafkaAdminClient,
-        reader: AIOKafkaConsumer,
+        source: PartitionsSource,
         probe: AIOKafkaConsumer,
         books: Books,
         stopping: Callable[[], bool],
@@ -61,10 +62,11 @@ class Reading:
         """Records that were entered so far."""
         self._settings = settings
         self._admin = admin
-        self._reader = reader
+        self._source = source
+        self._reader = source.consumer
         self._probe = probe
         self._stopping = stopping
-        self._held: dict[TopicPartition, list[Record]] = {}
+        self._held: dict[TopicPartition, list[Record | DeadLetter]] = {}
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -126,8 +128,9 @@ class Reading:
         self._reader.assign([tp])
         self._reader.seek(tp, firsts[tp])
         while await self._reader.position(tp) < ends[tp] and not self._stopping():
-            for record in (await fetch(self._reader, tp, timeout_ms=WAIT_MS, most=1)).get(tp, ()):
+            for record in (await self._source.poll(tp, most=1, timeout=WAIT_MS / 1000)).get(tp, ()):
                 return record.timestamp
+            self._source.left_out()  # It is read again.
         return _now_ms()
 
     def require_all_partitions(self) -> None:
@@ -153,20 +156,14 @@ class Reading:
         for tp, records in list(self._held.items()):
             await self._take(tp, records, ends[tp])
         while not self._stopping() and (hungry := [tp for tp, end in ends.items() if self.positions[tp] < end]):
-            try:
-                fetched = await fetch(self._reader, *hungry, timeout_ms=WAIT_MS, most=POLL_RECORDS)
-            except UnicodeDecodeError:
-                log.warning("a header name that is not UTF-8")
-                read_with_surrogateescape()
-                for tp in hungry:
-                    self._reader.seek(tp, self.positions[tp])
-                continue
+            fetched = await self._source.poll(*hungry, most=POLL_RECORDS, timeout=WAIT_MS / 1000)
+            letters = by_partition(self._source.left_out())
             for tp in hungry:
-                await self._take(tp, list(fetched.get(tp, ())), ends[tp])
+                await self._take(tp, in_order(fetched.get(tp, ()), letters.get(tp, ())), ends[tp])
             if meanwhile is not None:
                 await meanwhile()
 
-    async def _take(self, tp: TopicPartition, records: Sequence[Record], end: int) -> None:
+    async def _take(self, tp: TopicPartition, records: Sequence[Record | DeadLetter], end: int) -> None:
         """Enters what lies before the end, and holds the rest back."""
         inside = [record for record in records if record.offset < end]
         held = list(records[len(inside) :])
@@ -180,14 +177,22 @@ class Reading:
             self._held[tp] = held
         self.positions[tp] = held[0].offset if held else await self._reader.position(tp)
 
-    def _enter(self, record: Record) -> None:
+    def _enter(self, record: Record | DeadLetter) -> None:
         settings, books = self._settings, self.books
-        if record.topic == settings.receipts_topic:
+        if isinstance(record, DeadLetter):
+            books.unreadable(record)
+        elif record.topic == settings.receipts_topic:
             books.receipt(record.value, record.offset)
         elif record.topic == settings.results_topic:
             books.result(record.value, record.offset)
         else:
             enter_letter(books, "late" if record.topic == settings.late_topic else "dead", record)
+
+
+async def read_routed_id(settings: ObserverSettings, admin: AIOKafkaAdminClient) -> str:
+    """The id of the topic that routers write to; where there are none, there may be no such topic."""
+    read_id = read_topic_id_if_any if settings.stages == "combine" else read_topic_id
+    return await read_id(admin, settings.routed_topic)
 
 
 def enter_letter(books: Books, kind: str, record: Record) -> None:

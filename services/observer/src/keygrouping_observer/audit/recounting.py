@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import OffsetOutOfRangeError
 from keygrouping.partial import RecordError, Result
@@ -13,9 +13,8 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.topic_ids import read_topic_id
 from keygrouping_service.records.aiokafka_adapter import (
     PartitionSource,
+    PartitionsSource,
     create_no_topics,
-    fetch,
-    read_with_surrogateescape,
 )
 from keygrouping_service.records.protocols import Source
 from keygrouping_service.records.record import Record, UndecodableError
@@ -28,43 +27,46 @@ from keygrouping_observer.settings import ObserverSettings
 
 
 class Recounting:
-    """Reads up to the ends at which a comparison was made, with a reader that has no more to do."""
+    """Reads up to the ends at which a comparison was made, with the source that was read for it and has no more to do.
+
+    The audit has told what can't be read there.
+    """
 
     def __init__(
         self,
         settings: ObserverSettings,
         admin: AIOKafkaAdminClient,
-        reader: AIOKafkaConsumer,
+        source: PartitionsSource,
         ends: Mapping[TopicPartition, int],
     ) -> None:
         self._settings = settings
         self._admin = admin
-        self._reader = reader
+        self._source = source
+        self._reader = source.consumer
         self._ends = ends
 
     async def recount(self, books: Books, share: float) -> Recount:
         """Counts this share of the keys again."""
-        read_with_surrogateescape()
         settings = self._settings
         topic = await read_topic_id(self._admin, settings.events_topic)
         recount = Recount(settings.job, topic, books.windows.all, share)
-        async for record in self._records(settings.receipts_topic):
+        async for record in self.records(settings.receipts_topic):
             try:
                 recount.receipt(Receipt.decode(record.value))
             except RecordError:
                 continue  # The audit has told it.
         recount.end_receipts()
-        async for record in self._records(settings.late_topic, settings.dead_letters_topic, settings.quarantine_topic):
+        async for record in self.records(settings.late_topic, settings.dead_letters_topic, settings.quarantine_topic):
             origin = origin_of(dict(record.headers))
             if origin is not None and origin.topic == settings.events_topic:
                 recount.letter(origin.partition, origin.offset)
         await self._read_input(recount)
-        async for record in self._records(settings.results_topic):
+        async for record in self.records(settings.results_topic):
             enter_result(recount, record.value)
         recount.finish()
         return recount
 
-    async def _records(self, *topics: str | None) -> AsyncIterator[Record]:
+    async def records(self, *topics: str | None) -> AsyncIterator[Record]:
         """All records of these topics, in order within each partition."""
         ends = {tp: end for tp, end in self._ends.items() if tp.topic in topics}
         firsts = await self._reader.beginning_offsets(list(ends))
@@ -74,11 +76,12 @@ class Recounting:
         hungry = [tp for tp, end in ends.items() if firsts[tp] < end]
         while hungry:
             try:
-                fetched = await fetch(self._reader, *hungry, timeout_ms=WAIT_MS, most=POLL_RECORDS)
+                fetched = await self._source.poll(*hungry, most=POLL_RECORDS, timeout=WAIT_MS / 1000)
             except OffsetOutOfRangeError:
                 if not await self._pass_over_deleted(hungry):
                     raise
                 continue
+            self._source.left_out()
             for tp, records in fetched.items():
                 for record in records:
                     if record.offset < ends[tp]:

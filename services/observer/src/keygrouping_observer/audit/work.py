@@ -15,11 +15,11 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Progress
-from keygrouping_service.kafka.topic_ids import read_topic_id, read_topic_id_if_any
+from keygrouping_service.records.unpacking import LARGEST_OF_ANY
 
 from keygrouping_observer import metrics
 from keygrouping_observer.audit.books import Books
-from keygrouping_observer.audit.reading import POLL_RECORDS, WAIT_MS, Reading
+from keygrouping_observer.audit.reading import POLL_RECORDS, WAIT_MS, Reading, read_routed_id
 from keygrouping_observer.audit.report import LatestAudit
 from keygrouping_observer.settings import ObserverSettings
 
@@ -42,19 +42,20 @@ class AuditStage:
         """One session."""
         settings = self._settings
         async with contextlib.AsyncExitStack() as stack:
-            reader = clients.reader(settings, wait_ms=WAIT_MS, max_partition_fetch_bytes=settings.fetch_bytes)
+            source = clients.source(
+                settings, largest=LARGEST_OF_ANY, wait_ms=WAIT_MS, max_partition_fetch_bytes=settings.fetch_bytes
+            )
             probe = clients.reader(settings, committed=False)
-            for consumer in (reader, probe):
+            for consumer in (source.consumer, probe):
                 await stack.enter_async_context(clients.started(consumer))
             stack.callback(self._stand_by)
-            read_id = read_topic_id_if_any if settings.stages == "combine" else read_topic_id
-            routed_id = await read_id(owned.admin, settings.routed_topic)
+            routed_id = await read_routed_id(settings, owned.admin)
             books = Books(settings.events_topic, settings.routed_topic, settings.job, routed_id, _now_ms)
             await _restore(owned, books)
-            reading = Reading(settings, owned.admin, reader, probe, books, lambda: owned.stopping)
+            reading = Reading(settings, owned.admin, source, probe, books, lambda: owned.stopping)
             await reading.place()
             self._latest.show(books)
-            await _Session(settings, owned, reader, reading).run()
+            await _Session(settings, owned, source.consumer, reading).run()
 
     def _stand_by(self) -> None:
         """Another replica shows from now on what differs."""

@@ -26,7 +26,7 @@ class Fetched:
         data: bytes,
         aborted: Iterable[tuple[int, int]],
     ) -> None:
-        self._unpacking = unpacking
+        self.unpacking = unpacking
         self._ahead = Unpacking(unpacking.largest)
         self._reader = Reader(self._ahead, topic, partition, offset)
         self._parts: Iterator[BufferBatch] = self._reader.read(data, Visibility(aborted))
@@ -41,7 +41,7 @@ class Fetched:
     def take(self, most: int | None) -> BufferBatch:
         """The next records; ends early where bytes have become many. Raises `UndecodableError` before a bad batch."""
         if self._failure is not None:
-            failure, self._failure, self._parts = self._failure, None, iter(())
+            failure, self._failure, self.exhausted = self._failure, None, True
             raise failure
         self._reader.unpacked = 0
         taken: list[BufferBatch] = []
@@ -50,6 +50,7 @@ class Fetched:
         except UndecodableError as error:
             self._failure = error
         self._move(taken)
+        self.unpacking.unpacked += self._reader.unpacked
         if self._failure is not None and not taken:
             return self.take(most)
         return taken[0].followed_by(taken[1:]) if taken else self._nothing
@@ -76,5 +77,5 @@ class Fetched:
     def _move(self, taken: list[BufferBatch]) -> None:
         self.next_fetch_offset = int(taken[-1].offsets[-1]) + 1 if self._rest is not None else self._reader.position
         letters, here = self._ahead.letters, self.next_fetch_offset
-        self._unpacking.letters += [letter for letter in letters if letter.record.offset < here]
+        self.unpacking.letters += [letter for letter in letters if letter.record.offset < here]
         self._ahead.letters[:] = [letter for letter in letters if letter.record.offset >= here]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.damage import write_unreadable
 from keygrouping_service.kafka import clients
@@ -91,6 +92,29 @@ async def test_what_one_partition_has_that_can_not_be_read_costs_none_of_the_oth
             assert (large.record.key, large.record.timestamp, large.record.value) == (b"large", 7, bytes(100_000))
             place = in_order(found[tps[0]], letters)
             assert [each.offset for each in place] == sorted(each.offset for each in place) and place[40] is large
+
+
+@pytest.mark.kafka
+async def test_a_position_that_is_none_of_its_partition_s_costs_the_others_no_record(
+    cluster: Cluster, settings: StageSettings, application: str
+) -> None:
+    await cluster.create(**{application: 4})
+    tps = [TopicPartition(application, number) for number in range(4)]
+    for tp in tps:
+        await cluster.write(application, [(b"%d" % n, b"") for n in range(20)], tp.partition)
+    source, raised = clients.source(settings), 0
+    found: list[tuple[int, int]] = []
+    async with clients.started(source.consumer) as reader:
+        reader.assign(tps)
+        for tp in tps:
+            reader.seek(tp, 0 if tp.partition else 1000)
+        while len(found) < 60 or not raised:
+            try:
+                for batch in (await source.poll(*tps, most=7, timeout=0.2)).values():
+                    found += [(record.partition, record.offset) for record in batch]
+            except OffsetOutOfRangeError:
+                raised += 1
+    assert sorted(found) == [(partition, offset) for partition in (1, 2, 3) for offset in range(20)]
 
 
 @pytest.mark.kafka

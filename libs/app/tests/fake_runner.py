@@ -33,7 +33,7 @@ class FakeRunner:
     restoring: dict[TopicPartition, Restoring] = field(default_factory=dict)
     standbys: Any = field(default_factory=lambda: SimpleNamespace(left_of=lambda _: []))
     sharing: Any = None
-    moving: Any = field(default_factory=lambda: SimpleNamespace(done={}, groupings={}))
+    moving: Any = field(default_factory=lambda: SimpleNamespace(done={}, groupings={}, balances={}))
 
     @property
     def held(self) -> list[Partition]:

@@ -8,6 +8,7 @@ import logging
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Any
@@ -274,11 +275,30 @@ async def test_keys_of_a_member_with_too_much_to_do_go_to_others_by_plan(
     ):
         await until_shared(*ports)
         await until(moves)
+        while not await as_promised(shop, ports):
+            await shop.feed("ab")
         await until_counted(shop)
     assert one_has_moved()
     found = plans(caplog)
     assert found
     assert all("1 keys" in line and "imbalance 2.0" in line for line in found)
+
+
+async def as_promised(shop: Shop, ports: Sequence[int]) -> bool:
+    """Whether both tell of one plan, and of work as it has promised and as it is, by what each has handled."""
+    before, since = shop.handled.copy(), time.monotonic()
+    while time.monotonic() < since + 2 * planner._SPAN:
+        await shop.feed("ab")
+        await asyncio.sleep(0.1)
+    handled = shop.handled - before
+    loads = [sum(count for (number, _), count in handled.items() if number == each) for each in range(len(ports))]
+    told_of = [(await told(port))["moves"] for port in ports]
+    really = max(loads) * len(loads) / sum(loads)
+    expected = {"before": pytest.approx(2.0, abs=0.05), "after": pytest.approx(1.0, abs=0.05)}
+    return really < 1.1 and all(
+        each["plan"]["keys"] == 1 and each["imbalance"] == {**expected, "now": pytest.approx(really, abs=0.1)}
+        for each in told_of
+    )
 
 
 def plans(caplog: pytest.LogCaptureFixture) -> list[str]:

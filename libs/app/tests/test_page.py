@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from keygrouping_app.kafka.changelog import Restoring
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_app.moves import Done
+from keygrouping_app.planning import Balance, Promise
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.telling import told
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -77,7 +79,11 @@ class Site:
             name="billing",
             sharing=None,
             restoring={TopicPartition("orders", 4): Restoring("orders", 30, 70)},
-            moving=SimpleNamespace(done={"orders": Done(3, 2_500_000, 0.3, 0.2)}, groupings={"orders": "mintable"}),
+            moving=SimpleNamespace(
+                done={"orders": Done(3, 2_500_000, 0.3, 0.2)},
+                groupings={"orders": "mintable"},
+                balances={"orders": Balance(Promise(4, "m", time.time() - 150, 3, 1.942, 1.054), 1.0671)},
+            ),
         )
         with told(self.port, self.runner) as self.port:
             self._up.set()
@@ -162,6 +168,8 @@ def test_it_shows_which_keys_block_and_what_a_split_would_give(site: Site, opens
         "Events held": "0",
         "Restoring": "1 partition, 30 %",
     }
+    assert tile(page, "Last plan").startswith("3 keys, 2.")
+    assert [tile(page, name) for name in ("λ before it", "λ as planned", "λ now")] == ["1.94", "1.05", "1.07"]
     alice = page.get_by_role("row", name="alice")
     expect(alice).to_contain_text("1,203")
     expect(alice).to_contain_text("its call")
@@ -186,8 +194,20 @@ def test_a_partition_of_which_nothing_is_committed_is_shown_with_why(site: Site,
 
 
 def test_where_nothing_is_planned_it_says_so(site: Site, opens: Opens) -> None:
-    site.runner.moving.groupings = {"orders": "ordered"}
-    assert tile(opens(site.url), "Planned by") == "–"
+    site.runner.moving.groupings, site.runner.moving.balances = {"orders": "ordered"}, {}
+    page = opens(site.url)
+    assert tile(page, "Planned by") == "–"
+    expect(page.get_by_text("λ")).to_have_count(0)
+
+
+def test_what_is_not_known_of_the_work_of_members_is_no_number(site: Site, opens: Opens) -> None:
+    site.runner.moving.balances = {"orders": Balance(Promise(1, "m", time.time(), 1, 2.0, 1.0))}
+    page = opens(site.url)
+    expect(page.get_by_text("1 key, ")).to_have_count(1)
+    assert [tile(page, name) for name in ("λ as planned", "λ now")] == ["1.00", "–"]
+    site.runner.moving.balances = {"orders": Balance(now=1.5)}
+    expect(page.get_by_text("1.50", exact=True)).to_have_count(1)
+    assert [tile(page, name) for name in ("Last plan", "λ before it", "λ as planned")] == ["–", "–", "–"]
 
 
 def test_it_goes_on_by_itself_and_says_when_it_can_not(site: Site, opens: Opens) -> None:

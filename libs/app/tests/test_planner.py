@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from keygrouping_app.kafka import planner
 from keygrouping_app.kafka.planner import Planning
 from keygrouping_app.kept import Kept
 from keygrouping_app.moves import Place
-from keygrouping_app.planning import ORDERED, PLANNERS, Chosen, Planned, Report, plan_of
+from keygrouping_app.planning import ORDERED, PLANNERS, Balance, Chosen, Planned, Report, plan_of
 from keygrouping_app.states import InputKey
+from keygrouping_app.tally import HANDLED
 
 from .boards import MemoryBoard, Wire
 from .simulated_group import PureTime
@@ -42,6 +44,7 @@ class Member:
         assert costs is not None
         for key, seconds in calls:
             costs.add(key, seconds, 1, asyncio.get_running_loop().time())
+            self._lanes.tally.add(HANDLED, seconds)
 
     def has(self, tp: TopicPartition, *keys: str) -> None:
         """These have a state there."""
@@ -189,6 +192,65 @@ async def test_every_member_remembers_who_is_slow_as_it_may_be_the_next_to_plan(
         known = [each.planning._slowness.of(names, now) for each in members]
         assert known[0] == known[1]
         assert known[0][names[1]] > 1.5 > known[0][names[0]]
+
+
+def told_of(*members: Member) -> list[Any]:
+    """The version of the last plan that each knows of, and λ now."""
+    return [(each.planning.balance.promise.version, each.planning.balance.now) for each in members]
+
+
+async def test_all_members_tell_what_was_promised_and_what_is_whoever_plans() -> None:
+    with PureTime():
+        wire = Wire()
+        first, second = await pair(wire)
+        assert told_of(first, second) == [(0, None)] * 2
+        await busy(int(planner._SPAN) + 4, first, second)
+        assert told_of(first, second) == [(1, pytest.approx(2.0))] * 2
+        (promise,) = {each.planning.balance.promise for each in (first, second)}
+        assert [promise.before, promise.after] == pytest.approx([2.0, 1.0])
+        assert promise.keys == 1
+        late = Member(wire, World([]), [])
+        await turns(3, late, first, second)
+        assert late.planning.balance == first.planning.balance
+        assert (late.planning.balance.promise, late.planning.balance.now) == (promise, None), (
+            "not heard for long enough"
+        )
+        await busy_of(int(planner._SPAN), {A: first, B: second}, first, second, late)
+        assert [now for _, now in told_of(first, second, late)] == [pytest.approx(1.0)] * 3, "it has no slots"
+
+
+async def busy_of(seconds: int, where: Mapping[InputKey, Member], *members: Member) -> None:
+    """Each key has its calls at a member."""
+    for _ in range(seconds):
+        for key, member in where.items():
+            member.works((key, LANES / 2))
+        await turns(1, *members)
+
+
+async def test_once_the_member_that_plans_is_dead_the_next_one_tells_what_is() -> None:
+    with PureTime():
+        wire = Wire()
+        members = [*await pair(wire)]
+        await busy(int(planner._SPAN) + 3, *members)
+        dead = leader_of(*members)
+        (left,) = [each for each in members if each is not dead]
+        promise = left.planning.balance.promise
+        for _ in range(int(planner._REMEMBERED) + 3):
+            left.works((A, 1.0))
+            await turns(1, left)
+        assert told_of(left) == [(promise.version, pytest.approx(1.0))], "the only one that is left"
+        await turns(int(planner._SPAN) + 2, left)
+        assert left.planning.balance == Balance(promise, None), "it has nothing to do"
+
+
+async def test_what_is_not_heard_any_more_is_not_told() -> None:
+    with PureTime():
+        first, second = await pair(Wire())
+        await busy(int(planner._SPAN) + 3, first, second)
+        assert first.planning.balance.now is not None
+        await asyncio.sleep(planner._REMEMBERED + 1)
+        assert first.planning.balance.now is None
+        assert first.planning.balance.promise.version == 1
 
 
 def groupings(*members: Member) -> list[str]:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from keygrouping_app.moves import HOME
-from keygrouping_app.planning import PLANNERS, Chosen, Held, Planned, Report, plan_of
+from keygrouping_app.planning import PLANNERS, Chosen, Held, Planned, Promise, Report, imbalance_of, plan_of
+from keygrouping_app.worked import Worked
 
 LANES = 4.0
 TOLERANCE = 0.08
@@ -67,6 +68,21 @@ def test_what_a_key_cost_where_it_was_before_counts_where_it_is_now() -> None:
     assert plan_of([before, Report("two", LANES, 0.0, {"a": Held(0.1, 9)}, {}, [1])], "mixed").targets == {}
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [((20.0, 0.5), (10.0, 1.0)), ((40.0, 0.75), (40.0, 0.25)), ((0.0, 0.5), (10.0, 0.5))],
+    ids=["who has it was idle until it came", "both tell of as much time", "a member of an earlier version"],
+)
+def test_a_key_that_has_moved_costs_what_it_did_however_long_the_times_are_that_members_tell_of(
+    before: tuple[float, float], now: tuple[float, float]
+) -> None:
+    held = [{"a": Held(part, 1)} for _, part in (before, now)]
+    one = Report("one", LANES, 0.0, held[0], {"a": 1}, [0], span=before[0])
+    two = Report("two", LANES, 0.0, held[1], {}, [1], span=now[0])
+    three = Report("three", LANES, 1.0, {}, {}, [2], span=60.0)
+    assert plan_of([one, two, three], "mixed").before == pytest.approx(3 * 1.0 / 2.0)
+
+
 def test_what_keys_cost_that_nobody_places_counts_where_it_was() -> None:
     unplaced = Report("one", LANES, 0.0, {f"x{n}": Held(0.7, 0) for n in range(4)}, {}, [0])
     other = report("two", {"a": (1.5, 1), "b": (1.5, 1)}, [1])
@@ -78,12 +94,43 @@ def test_of_what_was_chosen_the_latest_holds_and_of_several_at_once_one() -> Non
     assert max(reversed(chosen)) == max(chosen) == chosen[-1]
 
 
+def test_what_members_have_really_worked_is_by_the_lanes_of_those_that_can_have_keys() -> None:
+    reports = [report("one", {}, [0]), report("two", {}, [1]), report("three", {}, [])]
+    assert imbalance_of(reports, {"one": 3.0, "two": 1.0, "three": 0.0}) == pytest.approx(1.5)
+    assert imbalance_of(reports, dict.fromkeys(("one", "two", "three"), 0.0)) is None
+    assert imbalance_of(reports[:1], {"one": 0.1}) == pytest.approx(1.0)
+    # Twice as slow, it can do half as much: both are as busy as they can be.
+    assert imbalance_of(reports[:2], {"one": 4.0, "two": 4.0}, {"two": 2.0}) == pytest.approx(1.0)
+    assert imbalance_of(reports[:2], {"one": 4.0, "two": 2.0}, {"two": 2.0}) == pytest.approx(4 / (5 / 6 * 4))
+
+
+def test_what_members_have_worked_is_known_once_all_have_told_for_long_enough() -> None:
+    worked = Worked(10.0)
+
+    def told(clock: float, one: float, two: float | None) -> dict[str, float] | None:
+        reports = [Report("one", LANES, worked=one, clock=clock), Report("two", LANES, worked=two, clock=900 + clock)]
+        worked.note(reports)
+        return worked.rates()
+
+    assert [told(float(clock), 2.0 * clock, 7.0) for clock in range(10)] == [None] * 10
+    assert told(10.0, 20.0, 7.0) == {"one": 2.0, "two": 0.0}
+    assert told(10.0, 20.0, 7.0) == {"one": 2.0, "two": 0.0}, "heard once more"
+    assert told(15.0, 20.0, 12.0) == {"one": 1.0, "two": 0.5}, "what is older counts no more"
+    worked.note([Report("two", LANES, worked=12.0, clock=916.0)])
+    assert list(worked.rates() or ()) == ["two"]
+    assert told(17.0, 20.0, 12.0) is None, "it has just come"
+    worked.note([Report("two", LANES, worked=12.0, clock=930.0), Report("three", LANES)])
+    assert worked.rates() is None, "a member of an earlier version"
+
+
 def test_a_report_of_a_member_that_knows_of_no_choice_can_be_read() -> None:
     old = {"member": "one", "lanes": 4.0, "held": {"a": {"seconds": 1.0, "bytes": 2}}, "number": 3}
     assert msgspec.json.decode(msgspec.json.encode(old), type=Report) == Report(
         "one", 4.0, held={"a": Held(1.0, 2)}, number=3, chosen=Chosen()
     )
-    told = Report("two", 4.0, chosen=Chosen(1, "two", "llfd"))
+    told = Report(
+        "two", 4.0, chosen=Chosen(1, "two", "llfd"), promise=Promise(2, "one", 1.7e9, 3, 2.0, 1.1), worked=0.5
+    )
     assert msgspec.json.decode(msgspec.json.encode(told), type=Report) == told
 
 

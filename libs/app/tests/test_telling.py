@@ -18,6 +18,7 @@ from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
@@ -29,6 +30,8 @@ from keygrouping_app.kafka.moving import Moving
 from keygrouping_app.kafka.planner import Planning
 from keygrouping_app.leveling import Plan
 from keygrouping_app.metrics import DEFINITIONS, PREFIX, SEEN
+from keygrouping_app.moves import Done
+from keygrouping_app.planning import Balance, Promise
 from keygrouping_app.serving import serving, text
 from keygrouping_app.states import States
 from keygrouping_app.telling import told
@@ -536,6 +539,38 @@ async def test_what_is_shared_is_told_of_the_handler_that_shares() -> None:
         None: (False, 0),
     }
     assert handler["load"]["hottest"] == 0
+
+
+@pytest.mark.parametrize(
+    ("balance", "plan", "imbalance"),
+    [
+        (Balance(), None, (None, None, None)),
+        (Balance(now=1.23456), None, (None, None, 1.235)),
+        (Balance(Promise(2, "m", 0.0, 3, 1.9, 1.05), 1.1), {"keys": 3, "age": 0.0}, (1.9, 1.05, 1.1)),
+    ],
+    ids=["nothing is known", "nothing was planned", "planned"],
+)
+async def test_what_was_planned_and_what_is_are_told_as_far_as_they_are_known(
+    balance: Balance, plan: dict[str, float] | None, imbalance: tuple[float | None, float | None, float | None]
+) -> None:
+    with running(with_state(State(Account, moves="mixed"))) as runner:
+        at = time.time() - 100
+        balance = msgspec.structs.replace(balance, promise=msgspec.structs.replace(balance.promise, at=at))
+        runner.moving = SimpleNamespace(
+            done={"orders": Done()}, groupings={"orders": "mixed"}, balances={"orders": balance}
+        )
+        with told(0, runner) as port:
+            shown = samples((await get(port, "/metrics"))[1])
+            found = (await keys_of(port))["moves"]
+    labels, names = ("before", "planned", "now"), ("before", "after", "now")
+    told_of = {name: shown.get(("imbalance_ratio", "orders", name)) for name in labels}
+    exact = (balance.promise.before, balance.promise.after) if plan else (None, None)
+    assert told_of == dict(zip(labels, (*exact, balance.now), strict=True))
+    assert found["imbalance"] == dict(zip(names, imbalance, strict=True))
+    if plan is None:
+        assert found["plan"] is None
+    else:
+        assert (found["plan"]["keys"], 100 <= found["plan"]["age"] < 400) == (plan["keys"], True)
 
 
 NO_BODY = "give a body of at most 10000 bytes, and its length by Content-Length\n"

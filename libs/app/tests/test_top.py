@@ -84,6 +84,19 @@ def test_keys_that_are_handed_over_are_shown_of_all() -> None:
         assert words in text
 
 
+def test_the_latest_plan_that_a_member_knows_of_is_shown_with_the_work_of_all() -> None:
+    told: dict[str, Any] = dict.fromkeys(("done", "bytes", "seconds", "longest", "away", "under_way", "held_events"), 1)
+    told |= {"oldest": 0.0, "keys": []}
+    old = {"plan": {"keys": 9, "age": 240.0}, "imbalance": {"before": 3.0, "after": 2.0, "now": 1.1}}
+    new = {"plan": {"keys": 1200, "age": 12.04}, "imbalance": {"before": 1.942, "after": 1.05, "now": None}}
+    begins = {"plan": None, "imbalance": {"before": None, "after": None, "now": None}}
+    text = shown(*(part(moves=told | each) for each in (old, new, begins, {})))
+    for words in ("last plan", "1,200 keys, 12.0 s ago", "λ before, planned, now", "1.94, 1.05, 1.10"):
+        assert words in text
+    assert "-, -, 1.10" in shown(part(moves=told | begins), part(moves=told | old | {"plan": None}))
+    assert "λ" not in shown(part(moves=told | begins), part(moves=told))
+
+
 def test_how_far_states_are_restored_is_shown_of_all() -> None:
     assert "restoring" not in shown(part(restoring=None))
     text = shown(part(restoring={"partitions": 2, "done": 40, "left": 10}), part(restoring=None))

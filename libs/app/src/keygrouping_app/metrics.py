@@ -22,7 +22,8 @@ from keygrouping_app.kafka.changelog import Restoring
 from keygrouping_app.kafka.standbys import Standbys
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import Done
-from keygrouping_app.overview import RANKS, Held, Moving, Shares, Work, keys_at_work
+from keygrouping_app.overview import RANKS, HandsOver, Held, Moving, Shares, Work, keys_at_work
+from keygrouping_app.planning import Balance
 from keygrouping_app.states import States
 from keygrouping_app.tally import BUCKETS, Tally
 
@@ -161,7 +162,8 @@ DEFINITIONS: dict[str, tuple[Kind, str, tuple[str, ...]]] = {
     ),
     "imbalance_ratio": (
         GaugeMetricFamily,
-        "λ, the largest load of a member over the mean: of what comes, and with the hot keys shared as planned.",
+        "λ, the largest load of a member over the mean: with `whole` keys, as they come, and with hot ones `shared` as "
+        "planned; of keys that move, `before` the last plan, as `planned`, and as it is `now`.",
         ("topic", "keys"),
     ),
     "breaker_state": (GaugeMetricFamily, "1 for the state that the handler's breaker is in.", ("topic", "state")),
@@ -169,12 +171,6 @@ DEFINITIONS: dict[str, tuple[Kind, str, tuple[str, ...]]] = {
 """Kind, meaning and labels by name, without prefix; all have the label `group` besides."""
 
 _STATES = ("closed", "open", "probing")
-
-
-class HandsOver(Protocol):
-    """What a member has done for keys that move, by topic."""
-
-    done: dict[str, Done]
 
 
 class Member(Protocol):
@@ -228,6 +224,7 @@ class Metrics(Collector):
             _of_shares(found, topic, self._member.sharing)
             mine = [each for each in held if each.topic.name == topic]
             _of_moves(found, topic, Moving.of(mine), self._member.moving.done.get(topic) or Done())
+            _of_balance(found, topic, self._member.moving.balances.get(topic, Balance()))
         yield from found.families.values()
         seen = GaugeMetricFamily(
             SEEN, "When the member last saw its partitions in Kafka, s since 1970.", labels=["group"]
@@ -319,6 +316,14 @@ def _of_moves(found: _Found, topic: str, now: Moving, done: Done) -> None:
     found.add("moves_total", done.moves, topic)
     found.add("move_held_seconds_total", done.seconds, topic)
     found.add("moved_bytes_total", done.bytes, topic)
+
+
+def _of_balance(found: _Found, topic: str, balance: Balance) -> None:
+    if balance.promise.version:
+        found.add("imbalance_ratio", balance.promise.before, topic, "before")
+        found.add("imbalance_ratio", balance.promise.after, topic, "planned")
+    if balance.now is not None:
+        found.add("imbalance_ratio", balance.now, topic, "now")
 
 
 def _of_tally(found: _Found, topic: str, tally: Tally) -> None:

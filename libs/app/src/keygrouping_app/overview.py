@@ -7,7 +7,6 @@ import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
-from types import MappingProxyType
 from typing import Protocol
 
 import orjson
@@ -16,6 +15,7 @@ from keygrouping_app.codecs import Topic
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.leveling import Plan
 from keygrouping_app.moves import HOME, Done, Moves
+from keygrouping_app.planning import Balance
 from keygrouping_app.scheduler import Waiting
 from keygrouping_app.split import Load, split_of, split_words
 from keygrouping_app.states import InputKey, States
@@ -72,6 +72,18 @@ class Shares(Protocol):
     def slots(self) -> int: ...
     @property
     def waiting_seconds(self) -> float: ...
+
+
+class HandsOver(Protocol):
+    """What a member does for keys that move, by topic: what it has done, what plans where they go, and how even the
+    work of all members is, where something does."""
+
+    done: dict[str, Done]
+
+    @property
+    def groupings(self) -> Mapping[str, str]: ...
+    @property
+    def balances(self) -> Mapping[str, Balance]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,22 +184,20 @@ def as_json(
     lanes: Iterable[Lanes],
     held: Iterable[Held],
     now: float,
-    shares: Shares | None = None,
-    done: Mapping[str, Done] = MappingProxyType({}),
-    groupings: Mapping[str, str] = MappingProxyType({}),
-    restoring: Iterable[Restoring] = (),
+    shares: Shares | None,
+    moving: HandsOver,
+    restoring: Iterable[Restoring],
 ) -> list[dict[str, object]]:
     """What a member does now, of each handler: which keys wait or run, which are hot, and what a split would give.
 
-    `done`: what it has done for keys that move, by topic, and `groupings` what plans where they go. `restoring`: its
-    partitions that wait for their states.
+    `restoring`: its partitions that wait for their states.
     """
     held, restoring = list(held), list(restoring)
     return [
         _handler(each, held, now)
         | {
             "sharing": _sharing(each, shares),
-            "moves": _moves(each, held, done, groupings),
+            "moves": _moves(each, held, moving),
             "restoring": _restoring(each, restoring),
         }
         for each in lanes
@@ -206,17 +216,15 @@ def _restoring(lanes: Lanes, restoring: Iterable[Restoring]) -> dict[str, int] |
     }
 
 
-def _moves(
-    lanes: Lanes, held: Iterable[Held], done: Mapping[str, Done], groupings: Mapping[str, str]
-) -> dict[str, object] | None:
+def _moves(lanes: Lanes, held: Iterable[Held], moving: HandsOver) -> dict[str, object] | None:
     """None: its keys stay where they are."""
     topic = lanes.handler.topic.name
-    if (mine := done.get(topic)) is None:
+    if (mine := moving.done.get(topic)) is None:
         return None
     inputs = [each for each in held if each.topic.name == topic and each.moves is not None]
     now = Moving.of(inputs)
     return {
-        "grouping": groupings[topic],
+        "grouping": moving.groupings[topic],
         "done": mine.moves,
         "bytes": mine.bytes,
         "seconds": round(mine.seconds, 3),
@@ -225,7 +233,22 @@ def _moves(
         "under_way": now.under_way,
         "held_events": now.held,
         "oldest": round(now.oldest, 3),
+        **_balance(moving.balances.get(topic, Balance())),
         "keys": [told for each in inputs for told in _places(each)][:_MOST_KEYS],
+    }
+
+
+def _balance(balance: Balance) -> dict[str, object]:
+    """λ before the last plan, after it as planned, and now; None: not known."""
+    made, now = balance.promise, balance.now
+    planned = made.version > 0
+    return {
+        "plan": {"keys": made.keys, "age": round(max(0.0, time.time() - made.at), 3)} if planned else None,
+        "imbalance": {
+            "before": round(made.before, 3) if planned else None,
+            "after": round(made.after, 3) if planned else None,
+            "now": None if now is None else round(now, 3),
+        },
     }
 
 

@@ -48,6 +48,21 @@ class Chosen(msgspec.Struct, frozen=True, order=True):
     grouping: str = ""
 
 
+class Promise(msgspec.Struct, frozen=True, order=True):
+    """What the last plan by which keys move has said. Of several the greatest one holds, for all members."""
+
+    version: int = 0
+    """Greater than all that were known where it was made; 0: there is none."""
+    member: str = ""
+    """That has planned."""
+    at: float = 0.0
+    """Seconds since 1970, by that member's clock."""
+    keys: int = 0
+    before: float = 1.0
+    after: float = 1.0
+    """λ, as in `Planned`."""
+
+
 class Report(msgspec.Struct, frozen=True):
     """What a member tells of a handler. `held`: the keys that cost most, by name, and `rest` seconds per second of all
     others; `places`: the slots of its inputs' keys among the costly ones, or HOME; `slots`: those that it owns."""
@@ -68,6 +83,24 @@ class Report(msgspec.Struct, frozen=True):
     """Of that plan: each is followed once."""
     chosen: Chosen = Chosen()
     """The greatest that it has made or heard of."""
+    promise: Promise = Promise()
+    """The same."""
+    worked: float | None = None
+    """Seconds of all its calls since it began, those that run included. None: it is of an earlier version."""
+    clock: float = 0.0
+    """When it had worked so much, in seconds of a clock of its own."""
+    span: float = 0.0
+    """Seconds of time in which the calls were that `rest` and `held` are of. 0: it is of an earlier version."""
+    imbalance: float | None = None
+    """What it knows of `imbalance_of`: of the member that plans it is what holds."""
+
+
+class Balance(msgspec.Struct, frozen=True):
+    """How even the work of members is whose keys move by plan. `now`: λ of the calls that they have had in the last
+    ten seconds; None: nothing is known of them, or there were none."""
+
+    promise: Promise = Promise()
+    now: float | None = None
 
 
 class NotPlannedError(LookupError):
@@ -114,10 +147,8 @@ def plan_of(reports: Iterable[Report], planner: str, slowness: Mapping[str, floa
     `slowness`: of members whose calls take so many times longer than they do elsewhere. What a key costs is by that of
     the member that tells of it, and will be by that of the one to which it goes.
     """
-    members = [_leveled(each, slowness.get(each.member, 1.0)) for each in sorted(reports, key=lambda each: each.member)]
-    number = {each.member: place for place, each in enumerate(members)}
-    owners = {slot: number[each.member] for each in members for slot in each.slots}
-    known = _keys(members, owners)
+    members = _members(reports, slowness)
+    known = _keys(members)
     rests = _rests(members, {key.name for key in known})
     leaving = {name for each in members for name in each.leaving}
     for key in known:
@@ -140,6 +171,21 @@ def plan_of(reports: Iterable[Report], planner: str, slowness: Mapping[str, floa
     if later > before:  # the planners' bound is of members that are alike
         return Planned({}, before, before, 0)
     return Planned(targets, before, later, sum(key.bytes for key in keys if key.name in targets))
+
+
+def imbalance_of(
+    reports: Iterable[Report], worked: Mapping[str, float], slowness: Mapping[str, float] = _NONE
+) -> float | None:
+    """λ of what members have worked, in seconds of calls per second: to be compared with that of a plan, as it is by
+    the same lanes. None: there was nothing to do."""
+    members = _members(reports, slowness)
+    loads = [worked[each.member] / slowness.get(each.member, 1.0) for each in members]
+    return _imbalance(loads, _able(members, _keys(members), loads)) if any(loads) else None
+
+
+def _members(reports: Iterable[Report], slowness: Mapping[str, float]) -> list[Report]:
+    in_order = sorted(reports, key=lambda each: each.member)
+    return [_leveled(each, slowness.get(each.member, 1.0)) for each in in_order]
 
 
 def _leveled(report: Report, slowness: float) -> Report:
@@ -190,22 +236,38 @@ class _Key(msgspec.Struct):
     """The number of the member that reads its input."""
     worker: int
     """And of the one that has it."""
+    told: list[tuple[int, float, float]] = []
+    """Numbers of members that have, or had, calls of it, with their seconds per second and in which time."""
 
 
-def _keys(members: Sequence[Report], owners: Mapping[int, int]) -> list[_Key]:
+def _keys(members: Sequence[Report]) -> list[_Key]:
     """Those of which is known who has them and who reads their input."""
+    owners = {slot: number for number, each in enumerate(members) for slot in each.slots}
     found: dict[str, _Key] = {}
     for home, member in enumerate(members):
         for name, slot in member.places.items():
             worker = home if slot == HOME else owners.get(slot)
             if worker is not None:
                 found[name] = _Key(name, 0.0, 0, home, worker)
-    for member in members:
+    for number, member in enumerate(members):
         for name, held in member.held.items():
             if (key := found.get(name)) is not None:
-                key.seconds += held.seconds
+                key.told.append((number, held.seconds, member.span))
                 key.bytes = max(key.bytes, held.bytes)
+    for key in found.values():
+        key.seconds = _seconds(key)
     return [found[name] for name in sorted(found)]
+
+
+def _seconds(key: _Key) -> float:
+    """Of its calls per second, also if it has moved: of all of them in the time of who had it before.
+
+    Who has it now may have had nothing to do until it came, and tells of less time.
+    """
+    before = max((span for number, _, span in key.told if number != key.worker), default=0.0)
+    if not before or not all(span for *_, span in key.told):
+        return sum(seconds for _, seconds, _ in key.told)
+    return sum(seconds * span for _, seconds, span in key.told) / before
 
 
 def _chosen(rests: Sequence[float], able: Sequence[float], keys: Sequence[_Key], planner: Any) -> list[int]:

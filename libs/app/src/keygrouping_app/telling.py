@@ -54,9 +54,8 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
         )
 
     def keys() -> Answer:
-        now, moving = asyncio.get_running_loop().time(), runner.moving
-        restoring = runner.restoring.values()
-        handlers = as_json(runner.lanes, runner.held, now, runner.sharing, moving.done, moving.groupings, restoring)
+        now, restoring = asyncio.get_running_loop().time(), runner.restoring.values()
+        handlers = as_json(runner.lanes, runner.held, now, runner.sharing, runner.moving, restoring)
         found = {"app": runner.name, "ready": runner.joined, "handlers": handlers}
         return HTTPStatus.OK, "application/json", orjson.dumps(found)
 

@@ -32,14 +32,26 @@ def page(answers: Answers, rows: int) -> RenderableType:
 
 def _handler(group: Group, rows: int) -> Iterator[RenderableType]:
     yield f"[bold]{_safe(group.topic)}[/bold] · {_safe(group.handler)}"
-    yield _numbers(group)
+    yield _figures(_numbers(group))
+    if moves := group.moves:
+        yield _figures(_moves(moves))
+        if balance := _balance(moves):
+            yield _figures(balance)
     keys = group.by_need()
     if keys:
         yield _keys(group, keys[:rows])
         yield split_words(group.loads, group.span)
 
 
-def _numbers(group: Group) -> Table:
+def _figures(fields: dict[str, str]) -> Table:
+    """Each below its name."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row(*(f"[dim]{name}[/dim]" for name in fields))
+    table.add_row(*(f"[bold]{value}[/bold]" for value in fields.values()))
+    return table
+
+
+def _numbers(group: Group) -> dict[str, str]:
     breakers = ", ".join(group.breakers)
     fields = {
         "events/s": f"{group.sum('rate'):,.1f}",
@@ -56,18 +68,13 @@ def _numbers(group: Group) -> Table:
         fields["load of slots"] = seconds(sum(each["slot_seconds"] for each in shares))
         before, after = (max(each["imbalance"][name] for each in shares) for name in ("before", "after"))
         fields["λ whole, shared"] = f"{before:.2f}, {after:.2f}"
-    fields |= _moves(group.moves) | _restoring(group.restoring)
+    fields |= _restoring(group.restoring)
     if group.refused:
         fields["not committed"] = f"[red]{group.refused:,}[/red]"
-    table = Table.grid(padding=(0, 2))
-    table.add_row(*(f"[dim]{name}[/dim]" for name in fields))
-    table.add_row(*(f"[bold]{value}[/bold]" for value in fields.values()))
-    return table
+    return fields
 
 
 def _moves(told: list[dict[str, Any]]) -> dict[str, str]:
-    if not told:
-        return {}
     done = sum(each["done"] for each in told)
     oldest = max(each["oldest"] for each in told)
     return {
@@ -79,6 +86,22 @@ def _moves(told: list[dict[str, Any]]) -> dict[str, str]:
         "events held": f"{sum(each['held_events'] for each in told):,}",
         "longest": seconds(oldest) if oldest else "-",
     }
+
+
+def _balance(told: list[dict[str, Any]]) -> dict[str, str]:
+    """The latest plan that a member knows of, and the work of all members; those of earlier versions tell neither."""
+    balances = [each["imbalance"] for each in told if "imbalance" in each]
+    plans = [each for each in told if each.get("plan") is not None]
+    now = max((each["now"] for each in balances if each["now"] is not None), default=None)
+    if not plans and now is None:
+        return {}
+    last, figures = "-", [None, None, now]
+    if plans:
+        latest = min(plans, key=lambda each: each["plan"]["age"])
+        last = f"{latest['plan']['keys']:,} keys, {seconds(latest['plan']['age'])} ago"
+        figures = [latest["imbalance"]["before"], latest["imbalance"]["after"], now]
+    told_of = ", ".join("-" if each is None else f"{each:.2f}" for each in figures)
+    return {"last plan": last, "λ before, planned, now": told_of}
 
 
 def _restoring(told: list[dict[str, Any]]) -> dict[str, str]:

@@ -32,7 +32,7 @@ from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import HOME, Done, Moves, Visits
 from keygrouping_app.partials import Merger
-from keygrouping_app.planning import ORDERED, PLANNERS, JustBegunError, NotPlannedError, check
+from keygrouping_app.planning import ORDERED, PLANNERS, Balance, JustBegunError, NotPlannedError, check
 from keygrouping_app.scheduler import Failure
 
 
@@ -79,6 +79,11 @@ class Moving:
     def groupings(self) -> dict[str, str]:
         """What plans now, by topic; ORDERED: nothing does."""
         return self.declared | {topic: planning.grouping for topic, planning in self.plannings.items()}
+
+    @property
+    def balances(self) -> dict[str, Balance]:
+        """How even the work of all members is, by topic, where keys are handed over by plan."""
+        return {topic: planning.balance for topic, planning in self.plannings.items()}
 
     async def prepare(self, admin: AIOKafkaAdminClient) -> None:
         """Creates all topics that are missing, changelogs among them. AppError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,10 +27,23 @@ from keygrouping_app.kafka.own_topics import Size, create, size_of, until_known
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import BusyError
-from keygrouping_app.planning import ORDERED, PLANNERS, Chosen, Held, Planned, Report, is_busy, plan_of
+from keygrouping_app.planning import (
+    ORDERED,
+    PLANNERS,
+    Balance,
+    Chosen,
+    Held,
+    Planned,
+    Promise,
+    Report,
+    imbalance_of,
+    is_busy,
+    plan_of,
+)
 from keygrouping_app.reports import name_of
 from keygrouping_app.slowness import Slowness
 from keygrouping_app.states import InputKey
+from keygrouping_app.worked import Worked
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +107,13 @@ class Planning:
         self._followed: tuple[str, int] | None = None
         self._others: list[Report] = []
         """What has been heard last."""
+        self._promise = Promise()
+        self._worked = Worked(_SPAN)
+        self._slow: Mapping[str, float] = {}
+        """Of members, as in the last plan that was made here."""
+        self._imbalance: float | None = None
+        """As the one that plans has told last, and when that was."""
+        self._told_at = -math.inf
         self.plan = Planned({}, 1.0, 1.0, 0)
         """The last that this member has made."""
 
@@ -100,6 +121,15 @@ class Planning:
     def grouping(self) -> str:
         """What plans now, as far as is known here; ORDERED: nothing does."""
         return self._chosen.grouping or self._declared
+
+    @property
+    def balance(self) -> Balance:
+        """What the last plan by which keys move has promised, and what is: all members tell the same, within seconds.
+
+        What is not known is told of for some seconds at most, as when the member that plans has died.
+        """
+        is_known = self._clock() <= self._told_at + _REMEMBERED
+        return Balance(self._promise, self._imbalance if is_known else None)
 
     @property
     def hears(self) -> bool:
@@ -140,10 +170,14 @@ class Planning:
         self._turns += 1
         reports = [report, *self._others]
         self._note_costs(reports)
+        self._worked.note(reports)
         leader = min(reports, key=lambda each: each.member)
         if leader is report:
             self._plan(reports)
-            leader = msgspec.structs.replace(report, plan=self._published(), number=self._number)
+            leader = msgspec.structs.replace(
+                report, plan=self._published(), number=self._number, imbalance=self._measured(reports)
+            )
+        self._imbalance, self._told_at = leader.imbalance, self._clock()
         self._follow(leader, names)
 
     def _hear(self) -> None:
@@ -151,6 +185,7 @@ class Planning:
         told = [each for data in self._board.told(_REMEMBERED) if (each := _report_of(data)) is not None]
         self._others = [each for each in told if each.member != self._member]
         self._adopt(max((each.chosen for each in self._others), default=Chosen()))
+        self._promise = max([self._promise, *(each.promise for each in self._others)])
 
     def _adopt(self, chosen: Chosen) -> None:
         if chosen > self._chosen:
@@ -188,13 +223,25 @@ class Planning:
             return
         self._planned_at = now
         self._number += 1
-        slowness = self._slowness.of([each.member for each in reports], now)
-        self.plan = plan_of(reports, self.grouping, slowness)
+        self._slow = self._slowness.of([each.member for each in reports], now)
+        self.plan = plan_of(reports, self.grouping, self._slow)
         if self.plan.targets:
+            self._promise = Promise(
+                self._promise.version + 1,
+                self._member,
+                at=time.time(),
+                keys=len(self.plan.targets),
+                before=self.plan.before,
+                after=self.plan.after,
+            )
             log.info(
                 "%d keys with %d bytes of states are to be handed over by %s: imbalance %.3f, then %.3f",
                 *(len(self.plan.targets), self.plan.bytes, self.grouping, self.plan.before, self.plan.after),
             )
+
+    def _measured(self, reports: Sequence[Report]) -> float | None:
+        rates = self._worked.rates()
+        return None if rates is None else imbalance_of(reports, rates, self._slow)
 
     def _published(self) -> dict[str, int]:
         """The plan, for a few reports only: who comes later, or comes back, finds it past."""
@@ -259,6 +306,11 @@ class Planning:
             self._published(),
             self._number,
             self._chosen,
+            self._promise,
+            sum(self._lanes.tally.seconds.values()) + sum(now - each.started for each in self._lanes.scheduler.running),
+            now,
+            span,
+            self.balance.now,
         )
 
     def _bytes(self, group: InputKey) -> int:

@@ -4,6 +4,7 @@ const EVERY = 2000;
 const TIMEOUT = 10000;
 const ROWS = 10;
 const WAITS = { lane: "a lane", key: "its call", try: "its next try", rate: "its rate" };
+const ratio = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const find = (selector, parent = document) => parent.querySelector(selector);
 
@@ -36,8 +37,8 @@ function shares(sharing) {
   return {
     "Given to others": number.format(sharing.written),
     "Load of its slots": time(sharing.slot_seconds),
-    "λ of whole keys": number.format(before),
-    "λ as shared": number.format(after),
+    "λ of whole keys": ratio.format(before),
+    "λ as shared": ratio.format(after),
   };
 }
 
@@ -45,6 +46,17 @@ function bytes(count) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   const power = count < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(count) / 3));
   return `${number.format(count / 1000 ** power)} ${units[power]}`;
+}
+
+function balance({ grouping, plan, imbalance: { before, after, now } }) {
+  if (grouping === "ordered" && !plan && now === null) return {};
+  const keys = plan && `${number.format(plan.keys)} ${plan.keys === 1 ? "key" : "keys"}`;
+  return {
+    "Last plan": plan ? `${keys}, ${time(plan.age)} ago` : "–",
+    "λ before it": plan ? ratio.format(before) : "–",
+    "λ as planned": plan ? ratio.format(after) : "–",
+    "λ now": now === null ? "–" : ratio.format(now),
+  };
 }
 
 function moves(told) {
@@ -58,6 +70,7 @@ function moves(told) {
     "On their way": number.format(told.under_way),
     "Events held": number.format(told.held_events),
     "Held longest now": told.oldest ? time(told.oldest) : "–",
+    ...balance(told),
   };
 }
 

@@ -483,6 +483,8 @@ _WAITS = 'max by (namespace, group, topic, pod, instance) (keygrouping_app_key_w
 _ENDED = "sum by (namespace, group, topic) (increase(keygrouping_app_events_total[15m]))"
 _IMBALANCE = 'max by (namespace, group, topic) (keygrouping_app_imbalance_ratio{{keys="{keys}"}})'
 _BUSY = "max by (namespace, group, topic) (avg_over_time(keygrouping_app_busy_lanes[10m]) / keygrouping_app_lanes)"
+_KNOWS = 'max by (namespace, group, topic, pod, instance) ({}(keygrouping_app_imbalance_ratio{{keys="now"}}{}))'
+_WORKS = "max by (namespace, group, topic, pod, instance) (avg_over_time(keygrouping_app_busy_lanes[10m]))"
 _HELD = "max by (namespace, group, topic, pod, instance) (keygrouping_app_move_oldest_seconds)"
 _RESTORING = "max by (namespace, group, topic, pod, instance) (keygrouping_app_restoring_partitions)"
 _REFUSED = "max by (namespace, group, topic, pod, instance) (keygrouping_app_refused_partitions)"
@@ -554,6 +556,16 @@ APPS = (
         f"Members of app {_OF_APP} don't share the hot keys of {{{{ $labels.topic }}}}",
         "A member has {{ $value | humanize }} times what members have on average, of hot keys that others could take, "
         "its lanes are full, and for ten minutes nobody has given anything away: what is given can't be written.",
+    ),
+    Alert(
+        "KeygroupingAppNotPlanned",
+        f"{_KNOWS.format('last_over_time', '[1h]')} unless {_KNOWS.format('', '')} and {_WORKS} > 0",
+        "10m",
+        "warning",
+        f"A member of app {_OF_APP} does not hear how busy the others are that handle {{{{ $labels.topic }}}}",
+        "{{ $labels.instance }} works, and for ten minutes it has known nothing of what all members have to do, though "
+        "it did within the last hour: it can't write what it has to do to the topic of reports, or can't read what the "
+        "others have. So no key goes from it or to it by plan.",
     ),
     Alert(
         "KeygroupingAppKeyHeld",

@@ -97,6 +97,7 @@ STATES = {
     "Keys with a state",
     "Keys at slots",
     "Lanes in use",
+    "Load of each member",
     "Members",
     "Memory",
     "Memory of the members",

@@ -518,6 +518,7 @@ async def test_an_app_in_trouble_is_told_of(application: str, tmp_path: Path) ->
                     await not_to_be_shared(watch, cluster, clicks)
                     await not_restored(members, watch, cluster, f"{application}-app", payments)
                     await held(members, watch, cluster, payments)
+                    await not_planned(watch, cluster, f"{application}-app", payments)
                     await refused(watch, cluster, f"{application}-app", payments)
                     assert broker.pid is not None
                     with stopped(broker.pid):
@@ -592,6 +593,15 @@ async def held(members: Members, watch: Watch, cluster: Cluster, payments: str) 
     await cluster.write(payments, [(b"held", b"3600")])
     await until(is_ordered, TIMEOUT)
     await watch.fires("KeygroupingAppKeyHeld")
+
+
+async def not_planned(watch: Watch, cluster: Cluster, app: str, payments: str) -> None:
+    """The topic of reports is gone, while a call runs."""
+    now = 'keygrouping_app_imbalance_ratio{keys="now"}'
+    await until(partial(watch.prometheus.query, now), TIMEOUT)
+    await watch.is_quiet("KeygroupingAppNotPlanned")
+    await cluster.admin.delete_topics([f"{app}.{payments}.planning"])
+    await watch.fires("KeygroupingAppNotPlanned")
 
 
 async def refused(watch: Watch, cluster: Cluster, app: str, payments: str) -> None:

@@ -346,6 +346,11 @@ def app_shares(whole: str, shared: str, busy: str, given: str = "0x60") -> dict[
     }
 
 
+def app_plans(now: str, busy: str) -> dict[str, str]:
+    """Of a handler whose keys move by plan."""
+    return of_app("imbalance_ratio", now, keys="now") | of_app("busy_lanes", busy)
+
+
 def app_dead(total: str, ended: str, started: int = 0) -> dict[str, str]:
     return {
         **of_app("dead_letters_total", total, reason="failed"),
@@ -866,6 +871,13 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("sharing would not help", app_shares("2.5", "1.9", "8"), "25m"),
         Case("members have the same", app_shares("1.2", "1", "8"), "25m"),
         Case("it is not to be shared", of_app("busy_lanes", "8x60") | of_app("lanes", "8x60"), "25m"),
+    ),
+    "KeygroupingAppNotPlanned": (
+        Case("reports are refused", app_plans("1.5x20 _x60", "2x80"), "32m", {**ORDERS, "instance": "m"}, "1.5"),
+        Case("it hears of them once more", app_plans("1.5x20 _x8 1x60", "2x80"), "40m"),
+        Case("members have nothing to do", app_plans("1.5x20 _x60", "2x18 0x60"), "40m"),
+        Case("members have begun", app_plans("_x80", "2x80"), "40m"),
+        Case("it was ended", app_plans("1.5x20 _x60", "2x20 _x60"), "40m"),
     ),
     "KeygroupingAppKeyHeld": (
         Case("a call hangs", of_app("move_oldest_seconds", "0+60x60"), "8m", {**ORDERS, "instance": "m"}, "8m 0s"),

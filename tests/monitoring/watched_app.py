@@ -33,7 +33,7 @@ def shrink(event: Event) -> None:
         os._exit(1)
 
 
-@app.on(Topic(f"{prefix}-payments", value=BYTES), state=State(dict, moves="ordered"), timeout=3600)
+@app.on(Topic(f"{prefix}-payments", value=BYTES), state=State(dict, moves="mixed"), timeout=3600)
 async def book(event: Event, account: dict[str, int]) -> None:
     """Its seconds, if it is a number; the state changes each time."""
     account["events"] = account.get("events", 0) + 1

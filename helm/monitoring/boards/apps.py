@@ -5,7 +5,7 @@ from monitoring.boards.kit import Board, Panel, Query, Row, by_process, one
 
 _BREAKER, _KEY, _LAG = "KeygroupingAppBreakerOpen", "KeygroupingAppKeyBlocked", "KeygroupingAppLagSteady"
 _DEAD, _GAP, _MISSING = "KeygroupingAppDeadLetters", "KeygroupingAppGapFull", "KeygroupingAppMissing"
-_SHARED = "KeygroupingAppNotShared"
+_SHARED, _NOT_PLANNED = "KeygroupingAppNotShared", "KeygroupingAppNotPlanned"
 _RESTARTING = "KeygroupingAppRestarting"
 _HELD, _RESTORING, _REFUSED = "KeygroupingAppKeyHeld", "KeygroupingAppRestoring", "KeygroupingAppRefused"
 _OF_MEMBERS = "and on (namespace, instance) keygrouping_app_ready"
@@ -192,7 +192,10 @@ APPS = Board(
                     "λ, the largest load of a member over the mean: of what comes with whole keys, and with the hot "
                     "ones shared as planned. Only of handlers with `split`.",
                     "none",
-                    one("max by (topic, keys) (keygrouping_app_imbalance_ratio)", "{{topic}}: {{keys}}"),
+                    one(
+                        'max by (topic, keys) (keygrouping_app_imbalance_ratio{keys=~"whole|shared"})',
+                        "{{topic}}: {{keys}}",
+                    ),
                     limits=(1.5, 2),
                     alert=_SHARED,
                 ),
@@ -217,12 +220,34 @@ APPS = Board(
             "Are keys handed over?",
             (
                 Panel(
+                    "Imbalance as planned and now",
+                    "λ, the largest load of a member over the mean: when the last plan was made by which keys move, as "
+                    "it has promised, and as the members' calls of the last ten seconds have it. Only of handlers "
+                    "whose keys move by plan; with little to do it says little.",
+                    "none",
+                    one(
+                        'max by (topic, keys) (keygrouping_app_imbalance_ratio{keys=~"before|planned|now"})',
+                        "{{topic}}: {{keys}}",
+                    ),
+                    limits=(1.5, 2),
+                    alert=_NOT_PLANNED,
+                ),
+                Panel(
+                    "Load of each member",
+                    "Seconds of calls per second: what λ is of.",
+                    "none",
+                    one(
+                        by_process("sum", "(rate(keygrouping_app_handler_seconds_sum[$__rate_interval]))"),
+                        "{{process}}",
+                    ),
+                    alert=_NOT_PLANNED,
+                ),
+                Panel(
                     "Keys at slots",
                     "Keys that other members than those of their inputs have, with their states.",
                     "short",
                     one("sum by (group, topic) (keygrouping_app_moved_keys)", _EACH),
                     alert=_HELD,
-                    width=6,
                 ),
                 Panel(
                     "Keys handed over",
@@ -230,7 +255,6 @@ APPS = Board(
                     "cps",
                     one("sum by (group, topic) (rate(keygrouping_app_moves_total[$__rate_interval]))", _EACH),
                     alert=_HELD,
-                    width=6,
                 ),
                 Panel(
                     "How long keys are held",
@@ -246,7 +270,6 @@ APPS = Board(
                     ),
                     limits=(10, 120),
                     alert=_HELD,
-                    width=6,
                 ),
                 Panel(
                     "States on their way",
@@ -254,7 +277,6 @@ APPS = Board(
                     "Bps",
                     one("sum by (group, topic) (rate(keygrouping_app_moved_bytes_total[$__rate_interval]))", _EACH),
                     alert=_HELD,
-                    width=6,
                 ),
             ),
         ),

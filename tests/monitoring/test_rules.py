@@ -873,11 +873,11 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("it is not to be shared", of_app("busy_lanes", "8x60") | of_app("lanes", "8x60"), "25m"),
     ),
     "KeygroupingAppNotPlanned": (
-        Case("reports are refused", app_plans("1.5x20 _x60", "2x80"), "32m", {**ORDERS, "instance": "m"}, "1.5"),
-        Case("it hears of them once more", app_plans("1.5x20 _x8 1x60", "2x80"), "40m"),
-        Case("members have nothing to do", app_plans("1.5x20 _x60", "2x18 0x60"), "40m"),
+        Case("reports are refused", app_plans("1.5x20 stale", "2x80"), "32m", {**ORDERS, "instance": "m"}, "1.5"),
+        Case("it hears of them once more", app_plans("1.5x20 stale _x7 1x60", "2x80"), "40m"),
+        Case("members have nothing to do", app_plans("1.5x20 stale", "2x18 0x60"), "40m"),
         Case("members have begun", app_plans("_x80", "2x80"), "40m"),
-        Case("it was ended", app_plans("1.5x20 _x60", "2x20 _x60"), "40m"),
+        Case("it was ended", app_plans("1.5x20 stale", "2x20 _x60"), "40m"),
     ),
     "KeygroupingAppKeyHeld": (
         Case("a call hangs", of_app("move_oldest_seconds", "0+60x60"), "8m", {**ORDERS, "instance": "m"}, "8m 0s"),

@@ -710,7 +710,7 @@ def test_a_key_that_is_written_is_a_text_or_a_number(text: bytes, found: list[An
 async def test_a_producer_takes_parts_of_the_largest_states() -> None:
     """Whatever `max_request_size` an app gives, as a part that is refused would be tried again for ever."""
     runner = new_runner(app_of([]))
-    handler, _ = runner._handlers[IN]
+    handler = runner.handling.inputs[IN]
     assert runner.moving.largest(handler) >= LARGEST_RECORD > LARGEST_STATE / 80
 
 

@@ -394,7 +394,7 @@ async def test_nothing_starts_while_outputs_fill_the_memory(plain: bool) -> None
             assert len(taken) <= most
             mine.wrote(taken)
             written += len(taken)
-            runner._wrote([])
+            runner.handling.wrote([])
     lanes.close()
     assert mine.unwritten_bytes == 0
 

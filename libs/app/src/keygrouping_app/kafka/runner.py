@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
@@ -36,11 +35,11 @@ from keygrouping_app.kafka.changelog import (
     check_partitions,
     records_of,
     restore,
-    with_place,
 )
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.fetched import give_bare_records
 from keygrouping_app.kafka.giving import keep_giving
+from keygrouping_app.kafka.handling import Declared, Handling
 from keygrouping_app.kafka.left import Left
 from keygrouping_app.kafka.member import Member, NotNowError
 from keygrouping_app.kafka.moved import MovedPartition
@@ -64,7 +63,6 @@ from keygrouping_app.kafka.refusals import (
     blamed,
     instead_of,
     keys_refused,
-    letters_of,
     other_than_outputs,
     records_in,
     refuse_events,
@@ -73,18 +71,17 @@ from keygrouping_app.kafka.refusals import (
 )
 from keygrouping_app.kafka.rooms import parts_of
 from keygrouping_app.kafka.sharing import Sharing, board_of
+from keygrouping_app.kafka.signals import Signal
 from keygrouping_app.kafka.standbys import Standbys
 from keygrouping_app.kafka.topics import Topics, all_topics
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kafka.writing import RefusedError, Writer
 from keygrouping_app.kept import Kept
-from keygrouping_app.lanes import Lanes, LoopLanes, OnEnd
+from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import Step
-from keygrouping_app.partials import Partials, with_mergers
+from keygrouping_app.partials import Partials
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.states import States
-from keygrouping_app.tally import UNREADABLE
-from keygrouping_app.tracing import traced
 
 log = logging.getLogger(__name__)
 
@@ -110,28 +107,27 @@ _GIVE_SECONDS = 4.0
 class Runner:
     """One member's work. `handlers` with what makes the lanes in which they run, by topic."""
 
-    def __init__(self, settings: Settings, handlers: Mapping[str, tuple[Handler, Callable[[OnEnd], Lanes]]]) -> None:
+    def __init__(self, settings: Settings, handlers: Declared) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.seen = time.time()
         """When it last saw its partitions in Kafka, as a member of the group; at first, when it began."""
         self._settings = settings
-        self._handlers = handlers
-        self._handler_of = with_mergers({topic: handler for topic, (handler, _) in handlers.items()})
+        self.handling = Handling(settings, handlers, self.partitions)
         self._topics = Topics()
-        self._lanes = self._new_lanes()
-        split = next((topic for topic, (handler, _) in handlers.items() if handler.split), None)
-        self.moving = Moving(settings, self._handler_of, self.partitions, self._resume, self._refuse)
-        self._topic_of = {topic: topic for topic in self._handler_of} | self.moving.inputs
-        """The topic whose handler works on the events of each topic that is read."""
+        split = next((topic for topic, handler in self.handling.inputs.items() if handler.split), None)
+        self.moving = Moving(
+            settings, self.handling.handlers, self.partitions, self.handling.resume, self.handling.refuse
+        )
+        self.handling.topic_of.update(self.moving.inputs)
         if split is not None:
-            self._topic_of[overflow_of(settings.group)] = split
-        self.sharing = None if split is None else Sharing(settings, self._lanes[split], self.partitions)
+            self.handling.topic_of[overflow_of(settings.group)] = split
+        self.sharing = None if split is None else Sharing(settings, self.handling.lanes[split], self.partitions)
         """None: no handler has `split`."""
         self.standbys = Standbys(settings, self.moving.states)
         self._copies: dict[TopicPartition, Copy] = {}
         """Of partitions that are ours now, until that is begun with."""
-        apart = {overflow_of(settings.group), *self._topic_of} - self._handlers.keys()
-        self._member = Member(settings, self._topic_of, self, apart, self.standbys)
+        apart = {overflow_of(settings.group), *self.handling.topic_of} - self.handling.inputs.keys()
+        self._member = Member(settings, self.handling.topic_of, self, apart, self.standbys)
         self.restoring: dict[TopicPartition, Restoring] = {}
         """Partitions that are ours and wait for their states."""
         self._restores = asyncio.Semaphore(_MOST_RESTORES)
@@ -140,26 +136,9 @@ class Runner:
         self._beginning: dict[TopicPartition, asyncio.Task[None]] = {}
         self._transacting: dict[Partition, asyncio.Task[None]] = {}
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._changed = False
-        self._until = math.inf
-        """From when on nothing may start, by the event loop's clock, as far as the group says."""
-        self._full = self._flows = False
-        """Whether what is to be written fills the memory; whether events were read or have ended since it was looked
-        which partitions have room."""
-        self._room, self._dirty, self._committed = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    def _new_lanes(self) -> dict[str, Lanes]:
-        """Of all handlers, by topic."""
-        mergers = self._handler_of.keys() - self._handlers.keys()
-        merging = {topic: self._handler_of[topic] for topic in mergers}
-        group = self._settings.group
-        return {
-            **{topic: lanes_with(self._on_end) for topic, (_, lanes_with) in self._handlers.items()},
-            **{
-                topic: LoopLanes(each, traced(each, each.function, group), self._on_end)
-                for topic, each in merging.items()
-            },
-        }
+        self._changed = self._flows = False
+        """Whether partitions have come or gone; whether the last read has found something."""
+        self._dirty, self._committed = asyncio.Event(), Signal()
 
     @property
     def name(self) -> str:
@@ -179,7 +158,7 @@ class Runner:
     @property
     def lanes(self) -> list[Lanes]:
         """Of all handlers."""
-        return list(self._lanes.values())
+        return list(self.handling.lanes.values())
 
     @property
     def joined(self) -> bool:
@@ -192,25 +171,22 @@ class Runner:
         Raises what can't be retried, AppError for topics that are missing.
         """
         async with AsyncExitStack() as stack:
-            for lanes in self._lanes.values():
-                stack.push_async_callback(lanes.end)
-                await lanes.begin()
+            await self.handling.begin(stack)
             connection = self._settings.connection
             self._admin = await stack.enter_async_context(started(AIOKafkaAdminClient(**connection)))
             await self._prepare_topics()
             self._reader = await stack.enter_async_context(started(self._new_reader()))
             self._fetched = give_bare_records(self._reader)
             if self._settings.start != "earliest":
-                await begin(self._settings, self._admin, self._reader, self._handlers, stop)
+                await begin(self._settings, self._admin, self._reader, self.handling.inputs, stop)
             self._writer = await stack.enter_async_context(Writer(self._settings, self._topics))
             if self.sharing is not None:
                 self._board = await stack.enter_async_context(board_of(self._settings))
                 # Begun when there is something to be given.
                 self._giver = Writer(self._settings, self._topics, _GIVE_SECONDS)
                 stack.push_async_exit(self._giver)
-            moving = await self.moving.begin(stack, self._lanes)
-            for lanes in self._lanes.values():
-                stack.callback(lanes.close)
+            moving = await self.moving.begin(stack, self.handling.lanes)
+            stack.callback(self.handling.close)
             stack.callback(self.standbys.close)
             await self._work(stop, moving)
 
@@ -229,7 +205,7 @@ class Runner:
             telling = [asyncio.create_task(self.sharing.keep(self._board))]
             loops += [*telling, asyncio.create_task(giving)]
         stopping = asyncio.create_task(stop.wait())
-        failures = [self._failure, self._member.failure, *(lanes.failure for lanes in self._lanes.values())]
+        failures = [self._failure, self._member.failure, *(lanes.failure for lanes in self.lanes)]
         over = asyncio.create_task(self._reach_end())
         ends: list[asyncio.Future[Any]] = [stopping, over, *loops, *failures]
         try:
@@ -252,12 +228,15 @@ class Runner:
         """Returns when the group has committed all up to the end; never if there is none."""
         while True:
             await asyncio.sleep(_END_SECONDS)
-            inputs = [each for each in self.partitions.values() if each.tp.topic in self._handlers]
+            inputs = [each for each in self.partitions.values() if each.tp.topic in self.handling.inputs]
             if self._settings.until is None or not all(each.read for each in inputs):
                 continue
             try:
                 with given_up_calls():
-                    if await is_over(self._settings, self._admin, self._handlers) and await self._are_slots_over():
+                    if (
+                        await is_over(self._settings, self._admin, self.handling.inputs)
+                        and await self._are_slots_over()
+                    ):
                         log.info("every event up to the end of the range is handled (until: %s)", self._settings.until)
                         return
             except Exception as error:
@@ -267,11 +246,11 @@ class Runner:
 
     async def _are_slots_over(self) -> bool:
         """To be asked when the inputs are over: then nothing more comes to slots."""
-        mergers = self._handler_of.keys() - self._handlers.keys()
+        mergers = self.handling.mergers
         behind = {slots for slots, topic in self.moving.inputs.items() if topic in mergers}
         if not await self._left.is_over():
             return False
-        slots = self._topic_of.keys() - self._handlers.keys() - mergers - behind
+        slots = self.handling.topic_of.keys() - self.handling.inputs.keys() - mergers - behind
         for topics in (slots, mergers, behind):  # each is over when nothing comes from those before it
             if topics and not await slots_are_over(self._admin, self._settings, topics):
                 return False
@@ -303,21 +282,14 @@ class Runner:
                 *tp,
             )
             partition.lost = True
-            self._lanes_of(tp).abandon(partition)
+            self.handling.of(partition).abandon(partition)
             self._end_transactions(partition)
             self._changed = True
             self._committed.set()
 
     def may_start(self, until: float) -> None:
         """See `Owner`."""
-        self._until = until
-        self._let_start()
-
-    def _let_start(self) -> None:
-        """Nothing, while what handlers have returned fills the memory that there is for it."""
-        self._full = sum(each.unwritten_bytes for each in self.partitions.values()) >= self._settings.max_bytes
-        for lanes in self._lanes.values():
-            lanes.may_start(-math.inf if self._full else self._until)
+        self.handling.may_start(until)
 
     def _start(self, tp: TopicPartition, beginning: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(beginning)
@@ -332,7 +304,7 @@ class Runner:
         )
         partition.spoilt = True
         partition.refused |= refused
-        self._lanes_of(partition.tp).withdraw(partition)
+        self.handling.of(partition).withdraw(partition)
         self._start(partition.tp, self._begin_again(partition))
 
     async def _begin_again(self, partition: Partition) -> None:
@@ -347,7 +319,7 @@ class Runner:
             copy.states.close()
 
     async def _begin(self, tp: TopicPartition, refused: Mapping[int, Failure] | None = None) -> None:
-        handler = self._handler_of[self._topic_of[tp.topic]]
+        handler = self.handling.handler_of(tp)
         followed = self._copies.pop(tp, None)
         async with AsyncExitStack() as begun:
             if followed is not None:
@@ -361,7 +333,7 @@ class Runner:
             copy = None if handler.kept is None else await self._restored(tp, handler, found, followed)
             if copy is not None:
                 self._let_know(tp, copy.states)
-            if copy is not None and (fit := self._lanes_of(tp).fit) is not None:
+            if copy is not None and (fit := self.handling.lanes[handler.topic.name].fit) is not None:
                 begun.callback(copy.states.close)
                 fit.check(copy.states, f"{changelog_of(self._settings.group, tp.topic)}[{tp.partition}]")
             begun.pop_all()
@@ -372,10 +344,10 @@ class Runner:
             self._transacting[partition] = task
             task.add_done_callback(self._fail_with)
         self.partitions[tp] = partition
-        if self.sharing is not None and self._topic_of[tp.topic] == self.sharing.topic:
+        if self.sharing is not None and self.handling.topic_of[tp.topic] == self.sharing.topic:
             self.sharing.gain(partition)
         self._changed = True
-        self._room.set()
+        self.handling.room.set()
         if end is not None:
             partition.dirty.set()  # from now on it stays
 
@@ -389,10 +361,10 @@ class Runner:
     ) -> Partition:
         if copy is not None:
             return self.moving.partition(tp, found, end, transactions, copy)
-        handler = self._handler_of[self._topic_of[tp.topic]]
+        handler = self.handling.handler_of(tp)
         dirty = self._dirty if transactions is None else asyncio.Event()
-        if tp.topic not in self._handlers:
-            return SlotPartition(tp, handler.topic, found, dirty, self._handler_of, transactions)
+        if tp.topic not in self.handling.inputs:
+            return SlotPartition(tp, handler.topic, found, dirty, self.handling.handlers, transactions)
         # One that has come since the start has nowhere to tell that it has begun.
         kind = MarkedPartition if tp.partition < self._marked.get(tp.topic, 0) else Partition
         partition = kind(tp, handler.topic, found, dirty, end, transactions)
@@ -468,7 +440,7 @@ class Runner:
     async def _find_end(self, tp: TopicPartition, found: OffsetAndMetadata) -> End | None:
         """Where the partition ends: as it was committed, or as it is decided now; None if it does not."""
         until = self._settings.until
-        if until is None or tp.topic not in self._handlers:
+        if until is None or tp.topic not in self.handling.inputs:
             return None
         _, stored = split_end(found.metadata)
         if stored is not None and stored.asked == until:
@@ -489,7 +461,7 @@ class Runner:
                 )
                 return
             partition.dirty.set()
-            await _wait(self._committed, 1.0)
+            await self._committed.take(1.0)
 
     async def _let_be_given(self, partition: Partition) -> None:
         """What is on its way to slots: its next owner would handle it once more."""
@@ -497,7 +469,7 @@ class Runner:
         deadline = loop.time() + _GRACE
         while partition.giving and loop.time() < deadline and not partition.lost:
             partition.dirty.set()
-            await _wait(self._committed, _FULL_SECONDS)
+            await self._committed.take(_FULL_SECONDS)
         if partition.giving and not partition.lost:
             log.warning(
                 "%s[%d]: %d events are on their way to slots; its next owner handles them, so they may run twice",
@@ -506,12 +478,12 @@ class Runner:
             )
 
     async def _let_end(self, partition: Partition) -> None:
-        lanes = self._lanes_of(partition.tp)
+        lanes = self.handling.of(partition)
         lanes.withdraw(partition)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + lanes.handler.timeout + _GRACE
         while partition.running and loop.time() < deadline and not partition.lost:
-            await _wait(self._room, deadline - loop.time())
+            await self.handling.room.take(deadline - loop.time())
         if partition.running:
             log.warning(
                 "%s[%d]: %d handlers did not end in time; their events will be handled again",
@@ -543,21 +515,21 @@ class Runner:
             self._reader.assign(list(unread))
             for tp, partition in unread.items():
                 self._reader.seek(tp, partition.gaps.position)
-        if self._full:
-            self._let_start()
+        self.handling.look_at_memory()
         open_ones = [each for each in self.partitions.values() if not each.closed and not each.read]
         rooms, rests = self._rooms(open_ones)
         if not rooms:
             # Full, or nothing is ours: what is not asked for is not fetched either.
             self._fetched.wait_for(_POLL_MS)
-            await _wait(self._room, _REST_MS / 1000 if rests else _FULL_SECONDS)
+            await self.handling.room.take(_REST_MS / 1000 if rests else _FULL_SECONDS)
             return
         owned = {tp: self.partitions[tp] for tp in rooms}
         self._fetched.rooms = rooms
         # The others have room soon, if calls end.
-        soon, self._flows = self._flows and len(rooms) < len(open_ones), False
+        soon = (self.handling.take_ended() or self._flows) and len(rooms) < len(open_ones)
+        self._flows = False
         fetched = await self._reader.getmany(*rooms, timeout_ms=_REST_MS if soon else _POLL_MS)
-        self._flows |= bool(fetched)
+        self._flows = bool(fetched)
         # Meanwhile it fetches nothing else, so where much is read it is short.
         much = any(len(records) >= _LEAST_READ for records in fetched.values())
         self._fetched.wait_for(_REST_MS if soon or much else _POLL_MS)
@@ -575,7 +547,7 @@ class Runner:
             if not partition.closed and position >= partition.gaps.position:
                 if events := partition.take(fetched.get(tp, ()), position):
                     partition.read_at = asyncio.get_running_loop().time()
-                    self._offer(partition, self._end_refused(partition, events) if partition.refused else events)
+                    self._offer(partition, events)
                 self._changed |= partition.read
                 if partition.gaps.position < position:
                     self._reader.seek(tp, partition.gaps.position)
@@ -583,26 +555,13 @@ class Runner:
                     partition.dirty.set()
 
     def _offer(self, partition: Partition, events: list[Event]) -> None:
-        taken = self._lanes_of(partition.tp).offer(events)
-        if self.sharing is not None and self._lanes_of(partition.tp).handler.split:
+        taken = self.handling.offer(partition, events)
+        if self.sharing is not None and self.handling.of(partition).handler.split:
             self.sharing.offered(partition, taken)
-
-    def _lanes_of(self, tp: TopicPartition) -> Lanes:
-        return self._lanes[self._topic_of[tp.topic]]
-
-    def _end_refused(self, partition: Partition, events: list[Event]) -> list[Event]:
-        """Ends those of which the outputs are known to be refused, and gives the others."""
-        tally = self._lanes_of(partition.tp).tally
-        for event in events:
-            if (failure := partition.refused.get(event.raw.offset)) is not None:
-                tally.ended += 1
-                tally.dead[failure.reason] += 1
-                self._on_end([event], [], failure)
-        return [event for event in events if event.raw.offset not in partition.refused]
 
     def _rooms(self, open_ones: Sequence[Partition]) -> tuple[dict[TopicPartition, int], bool]:
         """How many records may be read of each partition that has room for some, and whether one has but rests."""
-        parts = parts_of(self.partitions, self._handlers)
+        parts = parts_of(self.partitions, self.handling.inputs)
         early = asyncio.get_running_loop().time() - _REST_MS / 1000
         rooms, rests = {}, False
         for each in open_ones:
@@ -655,7 +614,7 @@ class Runner:
         if not self.joined:
             return
         ends = await self._reader.end_offsets(
-            [*self.partitions] or [TopicPartition(each, 0) for each in self._handlers]
+            [*self.partitions] or [TopicPartition(each, 0) for each in self.handling.inputs]
         )
         for tp, end in ends.items():
             if tp in self.partitions:
@@ -665,37 +624,6 @@ class Runner:
             self._member.join()
 
     # What has ended.
-
-    def _on_end(self, ended: list[Event], outputs: list[Outgoing], failure: Failure | None) -> None:
-        partition = ended[0].source
-        assert isinstance(partition, Partition)
-        self._room.set()
-        self._flows = True
-        if partition.lost:
-            return
-        if failure is not None:
-            if failure.reason == UNREADABLE and partition.states is not None:
-                key = partition.states.key_of(ended[0].group)
-                failure = with_place(failure, self._settings.group, partition.tp, key)
-            self._tell_dead(ended, failure)
-            outputs = letters_of(ended, failure, self._settings)
-        partition.end(ended, outputs, letters=failure is not None)
-        partition.dirty.set()
-        if outputs and not self._full:
-            self._let_start()
-
-    def _tell_dead(self, events: Sequence[Event], failure: Failure) -> None:
-        log.warning("%r goes to %s: %s: %s", events[0], self._settings.dead_letters, failure.reason, failure.detail)
-
-    def _wrote(self, refused: Sequence[tuple[Returned, Failure]]) -> None:
-        """There is room again. Instead of what was refused its dead letters are written."""
-        self._room.set()
-        if self._full:
-            self._let_start()
-        for returned, failure in refused:
-            if not returned.letters:
-                self._lanes[returned.events[0].source.topic.name].tally.dead[failure.reason] += len(returned.events)
-                self._tell_dead(returned.events, failure)
 
     async def _keep_committing(self) -> None:
         pauses = backoff()
@@ -745,7 +673,7 @@ class Runner:
             raise
         for partition, each in returned.items():
             partition.wrote(each)
-        self._wrote(refused)
+        self.handling.wrote(refused)
 
     async def _keep_transacting(self, partition: Partition, transactions: Transactions) -> None:
         pauses = backoff()
@@ -786,7 +714,7 @@ class Runner:
         # Taken in one go: a transaction speaks of nothing whose outputs and states are not in it.
         given, states = partition.take_given(), partition.states
         self._end_old(partition)
-        step = partition.step(self._lanes_of(partition.tp).scheduler)
+        step = partition.step(self.handling.of(partition).scheduler)
         what = partition.due(given, step)
         if what is None:
             self._keep_given(partition, given, GapsError("the commit's metadata has no room for them"))
@@ -798,7 +726,7 @@ class Runner:
         records = [*self._state_records(partition, told), *step.marks, *partition.marks]
         surplus = [*(each.record for each in given), *step.records]
         try:
-            partials = self._lanes_of(partition.tp).partials
+            partials = self.handling.of(partition).partials
             committed, refused = await self._commit_without_refused(
                 transactions, what, returned, surplus, records, partials
             )
@@ -823,7 +751,7 @@ class Runner:
             self.sharing.gave(partition, given)
         partition.committed(committed)
         self._stepped(partition, step, told)
-        self._wrote(refused)
+        self.handling.wrote(refused)
         self._committed.set()
 
     def _give_up(
@@ -842,7 +770,7 @@ class Runner:
         self._keep_given(partition, [each for place, each in enumerate(given) if place not in refused], error)
         for place, failure in refused.items():
             partition.drop_given([given[place]])
-            self._refuse(given[place].event, failure)
+            self.handling.refuse(given[place].event, failure)
         if not refused and not self._withhold(partition, error, records, step):
             keys = keys_refused(error, step, len(given), records, partition.states) if partition.states else set()
             if not self._give_up_moves(partition, step, error, keys):
@@ -856,7 +784,7 @@ class Runner:
             return
         partition.write_withheld()
         if not partition.closed:  # or events that its next owner handles have gone from memory
-            has = self._lanes_of(partition.tp).scheduler.has
+            has = self.handling.of(partition).scheduler.has
             states.end_old(lambda group: has(group) or partition.is_held(group))
 
     def _learn(self, topic: str, error: BaseException, records: Sequence[Outgoing]) -> None:
@@ -904,7 +832,7 @@ class Runner:
                 return any(refused)
         log.warning("%s[%d]: %d keys stay where they are: %r", *partition.tp, len(keys) or len(step.done), error)
         if partition.moves is not None:
-            self._resume(partition, partition.moves.forget(keys))
+            self.handling.resume(partition, partition.moves.forget(keys))
         return True
 
     def _stepped(self, partition: Partition, step: Step, told: Mapping[bytes, Kept | None]) -> None:
@@ -913,7 +841,7 @@ class Runner:
             partition.states.written(told)
         partition.stepped(step)
         if step and partition.moves is not None:
-            self._resume(partition, partition.moves.answered_early(partition.changelog_end))
+            self.handling.resume(partition, partition.moves.answered_early(partition.changelog_end))
         self.moving.follow(partition, partition.changelog_end)
         if step:
             partition.hurry()  # what was held is sent on
@@ -923,17 +851,6 @@ class Runner:
         """Until what runs of a key that is to go has ended, or is to be tried again; not at once, if nothing rests."""
         if partition.waits_to_move and not partition.closed:
             partition.look_again(_AGAIN_SECONDS)
-
-    def _refuse(self, event: Event, failure: Failure) -> None:
-        """What can't be forwarded is a dead letter."""
-        tally = self._lanes[event.source.topic.name].tally
-        tally.ended += 1
-        tally.dead[failure.reason] += 1
-        self._on_end([event], [], failure)
-
-    def _resume(self, partition: Partition, events: list[Event]) -> None:
-        if events and not partition.closed and not partition.lost:
-            self._lanes_of(partition.tp).resume(events)
 
     async def _commit_without_refused(
         self,
@@ -1005,7 +922,7 @@ class Runner:
                 return
 
     async def _require_topics(self) -> None:
-        needed = (*self._handlers, self._settings.dead_letters)
+        needed = (*self.handling.inputs, self._settings.dead_letters)
         there = await all_topics(self._admin, needed)
         missing = [topic for topic in needed if topic not in there]
         if missing:
@@ -1014,25 +931,15 @@ class Runner:
                 f"(kafka-topics --create --topic {topic})"
                 for topic in missing
             )
-        inputs = {topic: handler for topic, (handler, _) in self._handlers.items()}
-        self._marked = await prepare_partials(self._admin, self._settings, inputs)
+        self._marked = await prepare_partials(self._admin, self._settings, self.handling.inputs)
         await self.moving.prepare(self._admin)
-        for topic, (handler, _) in self._handlers.items():
+        for topic, handler in self.handling.inputs.items():
             if handler.split and self.sharing is not None:
                 self.sharing.largest = await prepare_sharing(self._admin, self._settings, topic)
-        self._left = Left(self._admin, self._settings, self._handler_of, self._topic_of)
+        self._left = Left(self._admin, self._settings, self.handling.handlers, self.handling.topic_of)
         await self._left.find(there)
 
 
 def _blames(error: RefusedError, sent: Sequence[Outgoing], partials: Partials | None) -> bool:
     """Whether it is their topic that is refused, which is no event's fault."""
     return partials is not None and any(sent[each].topic == partials.topic for each in error.why if each < len(sent))
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Until it is set or the time is over; who waits first takes it back."""
-    try:
-        await asyncio.wait_for(event.wait(), max(0.0, seconds))
-        event.clear()
-    except TimeoutError:
-        return

@@ -17,7 +17,8 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from keygrouping_app import App, Event
 from keygrouping_app.kafka.fetched import give_bare_records
-from keygrouping_app.kafka.runner import Runner
+from keygrouping_app.kafka.handling import Handling
+from keygrouping_app.kafka.reading import Reading
 
 TP = TopicPartition("t", 3)
 ROWS = [(b"k", b"v", 7, [("h", b"1"), ("h", None)]), (None, b"v", 8, []), (b"k", None, 9, [])]
@@ -131,11 +132,11 @@ async def test_while_nothing_has_room_brokers_wait_for_records_as_usual() -> Non
         pass
 
     (handler,) = app.handlers
-    runner = Runner(app.settings(), {"in": (handler, app._lanes(handler, {}))})
-    fetcher = SimpleNamespace(_fetch_max_wait_ms=500)
-    runner._fetched = give_bare_records(SimpleNamespace(_fetcher=fetcher))
-    runner._fetched[TP] = result(new_format(), 0)
-    await runner._read()
+    handling = Handling(app.settings(), {"in": (handler, app._lanes(handler, {}))}, {})
+    fetcher: Any = SimpleNamespace(_fetch_max_wait_ms=500)
+    reading = Reading(app.settings(), SimpleNamespace(_fetcher=fetcher), {}, handling, None)
+    fetcher._records[TP] = result(new_format(), 0)
+    await reading.read()
     assert fetcher._fetch_max_wait_ms == 100
 
 

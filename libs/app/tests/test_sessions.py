@@ -21,8 +21,8 @@ from keygrouping_app.events import Record
 from keygrouping_app.handlers import Handler
 from keygrouping_app.kafka import member
 from keygrouping_app.kafka.clients import Settings
-from keygrouping_app.kafka.fetched import Fetched
 from keygrouping_app.kafka.partition import Partition
+from keygrouping_app.kafka.reading import Reading
 from keygrouping_app.kafka.runner import Runner
 from keygrouping_app.kafka.session import Session
 from keygrouping_app.lanes import LoopLanes, ThreadLanes
@@ -149,14 +149,14 @@ async def test_nothing_runs_any_more_when_the_group_is_left_as_the_app_can_not_g
 ) -> None:
     """Others have its partitions from that moment on."""
     await create(cluster, topic_prefix, 1, 500)
-    work, read = Work(), Runner._read
+    work, read = Work(), Reading.read
 
-    async def fail(runner: Runner) -> None:
+    async def fail(reading: Reading) -> None:
         if len(work.ended) > 20:
             raise AppError(["it can not go on"])
-        await read(runner)
+        await read(reading)
 
-    monkeypatch.setattr(Runner, "_read", fail)
+    monkeypatch.setattr(Reading, "read", fail)
     leaving = proxy.hold(lambda request: request.api is Api.LEAVE_GROUP)
     app = work.member("only", topic_prefix, proxy.bootstrap_servers, slowly, max_events=100)
     task = asyncio.create_task(app.serve(asyncio.Event()))
@@ -306,6 +306,12 @@ def reading_member() -> tuple[Runner, Handler]:
     return Runner(app.settings(), {"t": (handler, lambda on_end: LoopLanes(handler, work, on_end))}), handler
 
 
+def reading_of(runner: Runner, reader: Any) -> Reading:
+    """As this reader has it read."""
+    reader._fetcher = SimpleNamespace()
+    return Reading(Settings("a", "unused:1", "dead"), reader, runner.partitions, runner.handling, None)
+
+
 async def test_what_was_fetched_before_a_partition_came_back_is_not_taken_for_what_comes_next() -> None:
     """It went away and came back while records were fetched: what lies between its new start and them would be lost."""
     runner, handler = reading_member()
@@ -323,8 +329,7 @@ async def test_what_was_fetched_before_a_partition_came_back_is_not_taken_for_wh
             return 6
 
     runner.partitions[tp] = found(5)
-    runner._reader, runner._fetched = Reader(), Fetched(SimpleNamespace())
-    await runner._read()
+    await reading_of(runner, Reader()).read()
     assert runner.partitions[tp].gaps.position == 2
     assert runner.partitions[tp].events == 0
 
@@ -358,8 +363,7 @@ async def test_what_one_partition_had_given_is_read_again_when_another_fails() -
             return self.at
 
     runner.partitions[tp] = Partition(tp, handler.topic, OffsetAndMetadata(5, ""), asyncio.Event())
-    runner._reader, runner._fetched = Reader(), Fetched(SimpleNamespace())
-    reading = asyncio.create_task(runner._keep_reading())
+    reading = asyncio.create_task(reading_of(runner, Reader()).keep())
     async with asyncio.timeout(60):
         while runner.partitions[tp].gaps.position < 6:  # noqa: ASYNC110 -- nobody tells of it
             await asyncio.sleep(0.01)

@@ -17,14 +17,14 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, OffsetOutOfRangeError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_kafka.calls import backoff, cancel, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_app.events import Event, Outgoing, Raw
+from keygrouping_app.events import Outgoing
 from keygrouping_app.gaps import GapsError
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka import refusals
@@ -37,7 +37,6 @@ from keygrouping_app.kafka.changelog import (
     restore,
 )
 from keygrouping_app.kafka.clients import Settings, started
-from keygrouping_app.kafka.fetched import give_bare_records
 from keygrouping_app.kafka.giving import keep_giving
 from keygrouping_app.kafka.handling import Declared, Handling
 from keygrouping_app.kafka.left import Left
@@ -56,6 +55,7 @@ from keygrouping_app.kafka.ranges import (
     split_end,
     split_states,
 )
+from keygrouping_app.kafka.reading import Reading, new_reader
 from keygrouping_app.kafka.refusals import (
     Known,
     RefusedMovesError,
@@ -69,7 +69,6 @@ from keygrouping_app.kafka.refusals import (
     spoils_of,
     unwritten_of,
 )
-from keygrouping_app.kafka.rooms import parts_of
 from keygrouping_app.kafka.sharing import Sharing, board_of
 from keygrouping_app.kafka.signals import Signal
 from keygrouping_app.kafka.standbys import Standbys
@@ -85,12 +84,7 @@ from keygrouping_app.states import States
 
 log = logging.getLogger(__name__)
 
-_POLL_MS = 100
 _FULL_SECONDS = 0.1
-_LEAST_READ = 100
-_MANY_READ = 2000
-_REST_MS = 10
-"""Between two reads of a partition that has little room, and at most for others while it has none."""
 _END_SECONDS = 0.5
 _START_SECONDS = 30.0
 """For which a member that starts tries to see its topics."""
@@ -136,8 +130,6 @@ class Runner:
         self._beginning: dict[TopicPartition, asyncio.Task[None]] = {}
         self._transacting: dict[Partition, asyncio.Task[None]] = {}
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._changed = self._flows = False
-        """Whether partitions have come or gone; whether the last read has found something."""
         self._dirty, self._committed = asyncio.Event(), Signal()
 
     @property
@@ -175,8 +167,8 @@ class Runner:
             connection = self._settings.connection
             self._admin = await stack.enter_async_context(started(AIOKafkaAdminClient(**connection)))
             await self._prepare_topics()
-            self._reader = await stack.enter_async_context(started(self._new_reader()))
-            self._fetched = give_bare_records(self._reader)
+            self._reader = await stack.enter_async_context(started(new_reader(self._settings)))
+            self._reading = Reading(self._settings, self._reader, self.partitions, self.handling, self.sharing)
             if self._settings.start != "earliest":
                 await begin(self._settings, self._admin, self._reader, self.handling.inputs, stop)
             self._writer = await stack.enter_async_context(Writer(self._settings, self._topics))
@@ -194,7 +186,7 @@ class Runner:
         loops = [
             asyncio.create_task(each())
             for each in (
-                *(self._keep_reading, self._keep_committing, self._keep_looking),
+                *(self._reading.keep, self._keep_committing, self._keep_looking),
                 *(self._member.keep, self.standbys.keep, *moving),
             )
         ]
@@ -271,7 +263,7 @@ class Runner:
             await self._drain(partition)
             self.partitions.pop(tp, None)
             self._end_transactions(partition)
-            self._changed = True
+            self._reading.begin_again()
 
     def lose(self, tp: TopicPartition) -> None:
         """See `Owner`."""
@@ -284,7 +276,7 @@ class Runner:
             partition.lost = True
             self.handling.of(partition).abandon(partition)
             self._end_transactions(partition)
-            self._changed = True
+            self._reading.begin_again()
             self._committed.set()
 
     def may_start(self, until: float) -> None:
@@ -346,7 +338,7 @@ class Runner:
         self.partitions[tp] = partition
         if self.sharing is not None and self.handling.topic_of[tp.topic] == self.sharing.topic:
             self.sharing.gain(partition)
-        self._changed = True
+        self._reading.begin_again()
         self.handling.room.set()
         if end is not None:
             partition.dirty.set()  # from now on it stays
@@ -490,113 +482,6 @@ class Runner:
                 *partition.tp,
                 partition.running,
             )
-
-    # Reading.
-
-    async def _keep_reading(self) -> None:
-        pauses = backoff()
-        while True:
-            try:
-                with given_up_calls():
-                    await self._read()
-            except OffsetOutOfRangeError:
-                await self._skip_deleted()
-            except Exception as error:
-                if not can_be_retried(error):
-                    raise
-                log.warning("reading failed, trying again: %r", error)
-                self._changed = True  # what other partitions had given is gone with it, and read again
-                await asyncio.sleep(next(pauses))
-
-    async def _read(self) -> None:
-        if self._changed:
-            self._changed = False
-            unread = {tp: partition for tp, partition in self.partitions.items() if not partition.read}
-            self._reader.assign(list(unread))
-            for tp, partition in unread.items():
-                self._reader.seek(tp, partition.gaps.position)
-        self.handling.look_at_memory()
-        open_ones = [each for each in self.partitions.values() if not each.closed and not each.read]
-        rooms, rests = self._rooms(open_ones)
-        if not rooms:
-            # Full, or nothing is ours: what is not asked for is not fetched either.
-            self._fetched.wait_for(_POLL_MS)
-            await self.handling.room.take(_REST_MS / 1000 if rests else _FULL_SECONDS)
-            return
-        owned = {tp: self.partitions[tp] for tp in rooms}
-        self._fetched.rooms = rooms
-        # The others have room soon, if calls end.
-        soon = (self.handling.take_ended() or self._flows) and len(rooms) < len(open_ones)
-        self._flows = False
-        fetched = await self._reader.getmany(*rooms, timeout_ms=_REST_MS if soon else _POLL_MS)
-        self._flows = bool(fetched)
-        # Meanwhile it fetches nothing else, so where much is read it is short.
-        much = any(len(records) >= _LEAST_READ for records in fetched.values())
-        self._fetched.wait_for(_REST_MS if soon or much else _POLL_MS)
-        if not self._changed:  # or each has another share of the room now, and is read again from where it is
-            await self._take(owned, fetched)
-
-    async def _take(
-        self, owned: Mapping[TopicPartition, Partition], fetched: Mapping[TopicPartition, Sequence[Raw]]
-    ) -> None:
-        """Has what was read of partitions handled, unless they have been lost meanwhile."""
-        for tp, partition in owned.items():
-            position = await self._reader.position(tp)
-            if self.partitions.get(tp) is not partition:
-                continue  # lost meanwhile, and perhaps ours again from another position on
-            if not partition.closed and position >= partition.gaps.position:
-                if events := partition.take(fetched.get(tp, ()), position):
-                    partition.read_at = asyncio.get_running_loop().time()
-                    self._offer(partition, events)
-                self._changed |= partition.read
-                if partition.gaps.position < position:
-                    self._reader.seek(tp, partition.gaps.position)
-                if (tp not in fetched or partition.read) and partition.due() is not None:
-                    partition.dirty.set()
-
-    def _offer(self, partition: Partition, events: list[Event]) -> None:
-        taken = self.handling.offer(partition, events)
-        if self.sharing is not None and self.handling.of(partition).handler.split:
-            self.sharing.offered(partition, taken)
-
-    def _rooms(self, open_ones: Sequence[Partition]) -> tuple[dict[TopicPartition, int], bool]:
-        """How many records may be read of each partition that has room for some, and whether one has but rests."""
-        parts = parts_of(self.partitions, self.handling.inputs)
-        early = asyncio.get_running_loop().time() - _REST_MS / 1000
-        rooms, rests = {}, False
-        for each in open_ones:
-            events, size = (
-                int(parts[each.tp] * most) for most in (self._settings.max_events, self._settings.max_bytes)
-            )
-            least, many = (min(max(1, events // 4), read) for read in (_LEAST_READ, _MANY_READ))
-            room = each.room(max(1, events), size)
-            each.paused = room < least
-            # Many at once are more of each key at once; where few find room for long, most wait for something else.
-            if room >= many or (room >= least and each.read_at < early):
-                rooms[each.tp] = room
-            else:
-                rests |= room >= least
-        return rooms, rests
-
-    async def _skip_deleted(self) -> None:
-        """Goes on behind what retention has deleted unread. AppError if a partition ends before what was committed."""
-        tps = [tp for tp, partition in self.partitions.items() if not partition.read]
-        firsts, ends = await self._reader.beginning_offsets(tps), await self._reader.end_offsets(tps)
-        for tp, partition in self.partitions.items():
-            position = partition.gaps.position
-            if tp in ends and position > ends[tp]:
-                raise AppError(
-                    [
-                        f"{tp.topic}[{tp.partition}] ends at {ends[tp]}, before offset {position}, up to which group "
-                        f"{self._settings.group} has read: the topic has lost records or was created again. To begin "
-                        "at its beginning: kafka-consumer-groups --reset-offsets --to-earliest"
-                    ]
-                )
-            if tp in firsts and position < firsts[tp]:
-                partition.take((), firsts[tp])
-                log.error("%s[%d]: retention deleted %d offsets unread", *tp, partition.gaps.position - position)
-                self._dirty.set()
-        self._changed = True
 
     async def _keep_looking(self) -> None:
         while True:
@@ -893,18 +778,6 @@ class Runner:
                 left[place] = other
 
     # The clients.
-
-    def _new_reader(self) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            **self._settings.connection,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            isolation_level="read_committed",
-            # While a broker waits for events of some partitions it answers nothing else on the same connection: not
-            # where those that come begin, nor what has come for those that have room again. While records flow it is
-            # less, see `_read`.
-            fetch_max_wait_ms=_POLL_MS,
-        )
 
     async def _prepare_topics(self) -> None:
         """Looks at topics and creates those of its own; a broker that is away then may be back soon."""

@@ -232,7 +232,7 @@ class Owner:
 
     async def commit(self) -> None:
         """One transaction, if there is anything to commit."""
-        await self._runner._transact(self.partition, self.transactions)
+        assert not await self._runner.transacting.transact(self.partition, self.transactions)
 
     def order(self, key: str, slot: int | None) -> None:
         """Has a key handed over, if it can be."""

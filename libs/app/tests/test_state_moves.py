@@ -159,7 +159,7 @@ class Owner:
     async def commit(self) -> None:
         """One transaction, if there is anything to commit."""
         transactions: Any = self.transactions
-        await self._runner._transact(self.partition, transactions)
+        assert not await self._runner.transacting.transact(self.partition, transactions)
 
     async def give_up(self) -> None:
         """What runs ends, and is committed."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -24,28 +23,24 @@ from aiokafka.structs import OffsetAndMetadata
 from keygrouping_kafka.calls import backoff, cancel, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_app.events import Outgoing
-from keygrouping_app.gaps import GapsError
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka import refusals
 from keygrouping_app.kafka.changelog import (
     Copy,
     Restoring,
     changelog_of,
     check_partitions,
-    records_of,
     restore,
 )
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.giving import keep_giving
 from keygrouping_app.kafka.handling import Declared, Handling
+from keygrouping_app.kafka.known import KnownRefusals
 from keygrouping_app.kafka.left import Left
 from keygrouping_app.kafka.member import Member, NotNowError
-from keygrouping_app.kafka.moved import MovedPartition
 from keygrouping_app.kafka.moving import Moving
 from keygrouping_app.kafka.overflow import SlotPartition, overflow_of, prepare_sharing, slots_are_over
 from keygrouping_app.kafka.partials import MarkedPartition, check_begun, prepare_partials
-from keygrouping_app.kafka.partition import ANSWER_WITHHELD, Given, Partition, Returned
+from keygrouping_app.kafka.partition import Partition, Returned
 from keygrouping_app.kafka.ranges import (
     End,
     begin,
@@ -57,30 +52,18 @@ from keygrouping_app.kafka.ranges import (
 )
 from keygrouping_app.kafka.reading import Reading, new_reader
 from keygrouping_app.kafka.refusals import (
-    Known,
-    RefusedMovesError,
-    all_refused,
-    blamed,
     instead_of,
-    keys_refused,
-    other_than_outputs,
     records_in,
-    refuse_events,
-    spoils_of,
-    unwritten_of,
 )
 from keygrouping_app.kafka.sharing import Sharing, board_of
 from keygrouping_app.kafka.signals import Signal
 from keygrouping_app.kafka.standbys import Standbys
 from keygrouping_app.kafka.topics import Topics, all_topics
+from keygrouping_app.kafka.transacting import Transacting
 from keygrouping_app.kafka.transactions import Transactions
-from keygrouping_app.kafka.writing import RefusedError, Writer
-from keygrouping_app.kept import Kept
+from keygrouping_app.kafka.writing import Writer
 from keygrouping_app.lanes import Lanes
-from keygrouping_app.moves import Step
-from keygrouping_app.partials import Partials
 from keygrouping_app.scheduler import Failure
-from keygrouping_app.states import States
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +72,6 @@ _END_SECONDS = 0.5
 _START_SECONDS = 30.0
 """For which a member that starts tries to see its topics."""
 _LOOK_SECONDS = 5.0
-_AGAIN_SECONDS = 0.01
 _MOST_RESTORES = 4
 """Partitions whose states are restored at once."""
 _GRACE = 5.0
@@ -125,12 +107,14 @@ class Runner:
         self.restoring: dict[TopicPartition, Restoring] = {}
         """Partitions that are ours and wait for their states."""
         self._restores = asyncio.Semaphore(_MOST_RESTORES)
-        self._known: defaultdict[str, Known] = defaultdict(Known)
-        """What changelogs refuse, by the topic that they are of."""
+        self._known = KnownRefusals(settings.group, self.partitions)
         self._beginning: dict[TopicPartition, asyncio.Task[None]] = {}
         self._transacting: dict[Partition, asyncio.Task[None]] = {}
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._dirty, self._committed = asyncio.Event(), Signal()
+        self.transacting = Transacting(
+            settings, self.handling, self.sharing, self._known, self.moving.follow, self._committed
+        )
 
     @property
     def name(self) -> str:
@@ -324,7 +308,7 @@ class Runner:
             found, end = await self._found(tp, transactions)
             copy = None if handler.kept is None else await self._restored(tp, handler, found, followed)
             if copy is not None:
-                self._let_know(tp, copy.states)
+                self._known.tell(tp, copy.states)
             if copy is not None and (fit := self.handling.lanes[handler.topic.name].fit) is not None:
                 begun.callback(copy.states.close)
                 fit.check(copy.states, f"{changelog_of(self._settings.group, tp.topic)}[{tp.partition}]")
@@ -561,221 +545,16 @@ class Runner:
         self.handling.wrote(refused)
 
     async def _keep_transacting(self, partition: Partition, transactions: Transactions) -> None:
-        pauses = backoff()
         try:
-            while True:
-                await partition.dirty.wait()
-                partition.dirty.clear()
-                pause = self._settings.commit_interval
-                try:
-                    await self._transact(partition, transactions)
-                    if partition.spoilt:
-                        return
-                    pauses = backoff()
-                except ProducerFenced as error:
-                    log.warning("%s[%d] belongs to another member: %r", *partition.tp, error)
-                    asyncio.get_running_loop().call_soon(self._member.lose_all)
-                    return
-                except RefusedError as error:
-                    pause = next(pauses)
-                    partition.dirty.set()
-                    # What slots of shared keys refuse stays here, which is told where it does.
-                    if error.topics != {overflow_of(self._settings.group)}:
-                        partition.refuse(error.args[0])
-                except Exception as error:
-                    if not can_be_retried(error):
-                        raise
-                    pause = next(pauses)
-                    partition.dirty.set()
-                    log.warning("%s[%d]: trying again in %.1f s: %r", *partition.tp, pause, error)
-                await partition.rest(pause)
+            self._spoil(partition, await self.transacting.keep(partition, transactions))
+        except ProducerFenced as error:
+            log.warning("%s[%d] belongs to another member: %r", *partition.tp, error)
+            asyncio.get_running_loop().call_soon(self._member.lose_all)
         finally:
             del self._transacting[partition]
             if partition.states is not None:
                 partition.states.close()
             await transactions.close()
-
-    async def _transact(self, partition: Partition, transactions: Transactions) -> None:
-        # Taken in one go: a transaction speaks of nothing whose outputs and states are not in it.
-        given, states = partition.take_given(), partition.states
-        self._end_old(partition)
-        step = partition.step(self.handling.of(partition).scheduler)
-        what = partition.due(given, step)
-        if what is None:
-            self._keep_given(partition, given, GapsError("the commit's metadata has no room for them"))
-            self._look_again(partition)
-            return
-        returned = partition.take_returned()
-        changed = {} if states is None else states.take()
-        told = {key: kept for key, kept in changed.items() if key not in step.keys}
-        records = [*self._state_records(partition, told), *step.marks, *partition.marks]
-        surplus = [*(each.record for each in given), *step.records]
-        try:
-            partials = self.handling.of(partition).partials
-            committed, refused = await self._commit_without_refused(
-                transactions, what, returned, surplus, records, partials
-            )
-        except BaseException as error:
-            self._learn(partition.tp.topic, error, records)
-            if spoils := spoils_of(error, records, states, step.keys):
-                self._spoil(partition, spoils)
-                return
-            partition.keep(returned)
-            if states is not None:
-                states.give_back(changed)
-            if not self._give_up(partition, given, step, records, error):
-                raise
-            return
-        if committed is None:
-            self._spoil(partition, {event.raw.offset: why for each, why in refused for event in each.events})
-            return
-        partition.wrote(returned)
-        if given and partition.moves is not None:
-            partition.gave(given)
-        elif given and self.sharing is not None:
-            self.sharing.gave(partition, given)
-        partition.committed(committed)
-        self._stepped(partition, step, told)
-        self.handling.wrote(refused)
-        self._committed.set()
-
-    def _give_up(
-        self,
-        partition: Partition,
-        given: list[Given],
-        step: Step,
-        records: Sequence[Outgoing],
-        error: BaseException,
-    ) -> bool:
-        """Leaves out what a transaction has failed by; False if it is to be tried again as it is."""
-        # Fenced or cancelled, the partition is another's, and so are its events.
-        if not isinstance(error, Exception) or isinstance(error, ProducerFenced):
-            return False
-        refused = refuse_events(given, error)
-        self._keep_given(partition, [each for place, each in enumerate(given) if place not in refused], error)
-        for place, failure in refused.items():
-            partition.drop_given([given[place]])
-            self.handling.refuse(given[place].event, failure)
-        if not refused and not self._withhold(partition, error, records, step):
-            keys = keys_refused(error, step, len(given), records, partition.states) if partition.states else set()
-            if not self._give_up_moves(partition, step, error, keys):
-                return False
-        partition.hurry()
-        return True
-
-    def _end_old(self, partition: Partition) -> None:
-        """What has become too old is to be written as well, and what was refused long enough ago."""
-        if (states := partition.states) is None:
-            return
-        partition.write_withheld()
-        if not partition.closed:  # or events that its next owner handles have gone from memory
-            has = self.handling.of(partition).scheduler.has
-            states.end_old(lambda group: has(group) or partition.is_held(group))
-
-    def _learn(self, topic: str, error: BaseException, records: Sequence[Outgoing]) -> None:
-        """What is refused of states is known to all partitions of their topic."""
-        self._known[topic].learn(error, records)
-        for each in self.partitions.values():
-            if each.tp.topic == topic and each.states is not None:
-                self._let_know(each.tp, each.states)
-
-    def _let_know(self, tp: TopicPartition, states: States) -> None:
-        known, group = self._known[tp.topic], self._settings.group
-        if known:
-            states.why_refused = lambda changed: known.why(records_of(changed, states, group, tp)) if known else ""
-
-    def _withhold(self, partition: Partition, error: BaseException, records: Sequence[Outgoing], step: Step) -> bool:
-        """Has states not written that are refused, and that no event has made: all else goes on; False: none is."""
-        unwritten = {key: why for key, why in unwritten_of(error, records).items() if key not in step.keys}
-        if (states := partition.states) is None:
-            return False
-        if states.withhold(unwritten):
-            partition.withhold(next(iter(unwritten.values())), refusals.KNOWN_SECONDS)
-            return True
-        return any(map(states.will_write, unwritten))  # as events have changed them meanwhile
-
-    def _state_records(self, partition: Partition, told: Mapping[bytes, Kept | None]) -> list[Outgoing]:
-        states = partition.states
-        return [] if states is None else records_of(told, states, self._settings.group, partition.tp)
-
-    def _keep_given(self, partition: Partition, given: list[Given], error: Exception) -> None:
-        """These are not in their slots."""
-        if partition.moves is not None:
-            partition.give_again(given)
-        elif given and self.sharing is not None:
-            self.sharing.keep_here(partition, given, error)
-
-    def _give_up_moves(self, partition: Partition, step: Step, error: Exception, keys: set[Hashable]) -> bool:
-        """Of keys of which the states are refused where they are to go: they stay where they are. False: none is."""
-        if not step or not isinstance(error, RefusedError):
-            return False
-        if isinstance(partition, MovedPartition):
-            refused = partition.visits.refuse(step, keys, own=not isinstance(error, RefusedMovesError))
-            if refused.unanswered:
-                partition.withhold(error.args[0], refusals.KNOWN_SECONDS, ANSWER_WITHHELD)
-            if not refused.staying:
-                return any(refused)
-        log.warning("%s[%d]: %d keys stay where they are: %r", *partition.tp, len(keys) or len(step.done), error)
-        if partition.moves is not None:
-            self.handling.resume(partition, partition.moves.forget(keys))
-        return True
-
-    def _stepped(self, partition: Partition, step: Step, told: Mapping[bytes, Kept | None]) -> None:
-        """A transaction is committed that has told these states."""
-        if partition.states is not None:
-            partition.states.written(told)
-        partition.stepped(step)
-        if step and partition.moves is not None:
-            self.handling.resume(partition, partition.moves.answered_early(partition.changelog_end))
-        self.moving.follow(partition, partition.changelog_end)
-        if step:
-            partition.hurry()  # what was held is sent on
-        self._look_again(partition)
-
-    def _look_again(self, partition: Partition) -> None:
-        """Until what runs of a key that is to go has ended, or is to be tried again; not at once, if nothing rests."""
-        if partition.waits_to_move and not partition.closed:
-            partition.look_again(_AGAIN_SECONDS)
-
-    async def _commit_without_refused(
-        self,
-        transactions: Transactions,
-        what: OffsetAndMetadata,
-        returned: Sequence[Returned],
-        surplus: Sequence[Outgoing],
-        states: list[Outgoing],
-        partials: Partials | None,
-    ) -> tuple[OffsetAndMetadata | None, list[tuple[Returned, Failure]]]:
-        """What was committed, and what was refused, of which dead letters are in the transaction instead.
-
-        `partials`: has those of a key go as one, unless something is refused, when it has to be told whose it is.
-
-        None for what was committed, if something refused has changed a state: nothing was. RefusedError if it is
-        something else: of `surplus`, which goes to slots, or of states.
-        """
-        left, pieces, refused = list(returned), dict[str, int](), list[tuple[Returned, Failure]]()
-        whole = partials is not None
-        while True:
-            sent = partials.together(records_in(left)) if partials is not None and whole else records_in(left)
-            try:
-                return await transactions.commit(what, [*sent, *surplus], states, pieces), refused
-            except RefusedError as error:
-                if overflow_of(self._settings.group) in error.topics or _blames(error, sent, partials):
-                    raise
-                if whole:
-                    whole = False
-                    continue
-                found, size = await blamed(transactions, [*sent, *surplus, *states], error)
-                if not found:
-                    pieces |= dict.fromkeys(error.topics, size)
-                    continue
-                if not (instead := instead_of(left, all_refused(sent, found), self._settings)):
-                    raise other_than_outputs(found, len(sent), len(surplus), error) from error
-            refused += [(left[place], failure) for place, (failure, _) in instead.items()]
-            if states and partials is None and any(not each.letters for each, _ in refused):
-                return None, refused
-            for place, (_, other) in instead.items():
-                left[place] = other
 
     # The clients.
 
@@ -811,8 +590,3 @@ class Runner:
                 self.sharing.largest = await prepare_sharing(self._admin, self._settings, topic)
         self._left = Left(self._admin, self._settings, self.handling.handlers, self.handling.topic_of)
         await self._left.find(there)
-
-
-def _blames(error: RefusedError, sent: Sequence[Outgoing], partials: Partials | None) -> bool:
-    """Whether it is their topic that is refused, which is no event's fault."""
-    return partials is not None and any(sent[each].topic == partials.topic for each in error.why if each < len(sent))

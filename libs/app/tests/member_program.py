@@ -9,13 +9,15 @@ import os
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.app import TEXT, App, Event, Output, Topic
-from keygrouping_app.kafka.member import Member
-from keygrouping_app.kafka.runner import Runner
+from keygrouping_app.kafka.assignment import Assignment
+from keygrouping_app.kafka.clients import Settings
+from keygrouping_app.kafka.member import Member, Owner
 from keygrouping_service.testing import note
 
 brokers, prefix, log, seconds, lanes, exactly, interval = sys.argv[1:]
@@ -30,7 +32,7 @@ app = App(
 file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 commits = os.open(f"{log}.commits", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 ownership = os.open(f"{log}.ownership", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-commit, gain, give_up, lose, may_start = Member.commit, Runner.gain, Runner.give_up, Runner.lose, Runner.may_start
+begin, commit = Member.__init__, Member.commit
 session_end = 0.0
 
 
@@ -42,44 +44,51 @@ async def say_commit(member: Member, offsets: Mapping[TopicPartition, OffsetAndM
         note(commits, began, os.getpid(), tp.partition)
 
 
-def say_ownership(what: str, runner: Runner, tp: TopicPartition | None = None) -> None:
-    """Writes down that it has a partition from now on, or no more, in which generation, and its session's end."""
-    generation, end = runner._member._session.generation, int(session_end * 1e9)
-    partition = tp.partition if tp else -1
-    note(ownership, what, time.monotonic_ns(), os.getpid(), partition, generation, end)
+class Saying:
+    """An owner that writes down what its member tells it."""
+
+    def __init__(self, member: Member, owner: Owner) -> None:
+        assert isinstance(owner, Assignment)
+        self._member = member
+        self._owner = owner
+
+    def _say(self, what: str, tp: TopicPartition | None = None) -> None:
+        """Writes down that it has a partition from now on, or no more, in which generation, and its session's end."""
+        generation, end = self._member._session.generation, int(session_end * 1e9)
+        partition = tp.partition if tp else -1
+        note(ownership, what, time.monotonic_ns(), os.getpid(), partition, generation, end)
+
+    def gain(self, tp: TopicPartition) -> None:
+        """It is ours."""
+        self._say("gain", tp)
+        self._owner.gain(tp)
+
+    async def give_up(self, tp: TopicPartition) -> None:
+        """It is nobody's, when all that ran has ended."""
+        await self._owner.give_up(tp)
+        self._say("gone", tp)
+
+    def lose(self, tp: TopicPartition) -> None:
+        """It is or may be somebody else's, perhaps while something of it runs."""
+        self._say("lost" if tp in self._owner.partitions else "gone", tp)
+        self._owner.lose(tp)
+
+    def may_start(self, until: float) -> None:
+        """How long the session lasts, the last time that it was known."""
+        global session_end
+        if math.isfinite(until):
+            session_end = until
+            self._say("session")
+        self._owner.may_start(until)
 
 
-def say_gain(runner: Runner, tp: TopicPartition) -> None:
-    """It is ours."""
-    say_ownership("gain", runner, tp)
-    gain(runner, tp)
+def begin_saying(member: Member, settings: Settings, topics: Iterable[str], owner: Owner, *more: Any) -> None:
+    """As a member begins, and writes down what it tells its owner."""
+    begin(member, settings, topics, Saying(member, owner), *more)
 
 
-async def say_give_up(runner: Runner, tp: TopicPartition) -> None:
-    """It is nobody's, when all that ran has ended."""
-    await give_up(runner, tp)
-    say_ownership("gone", runner, tp)
-
-
-def say_lose(runner: Runner, tp: TopicPartition) -> None:
-    """It is or may be somebody else's, perhaps while something of it runs."""
-    say_ownership("lost" if tp in runner.partitions else "gone", runner, tp)
-    lose(runner, tp)
-
-
-def note_end(runner: Runner, until: float) -> None:
-    """How long the session lasts, the last time that it was known."""
-    global session_end
-    if math.isfinite(until):
-        session_end = until
-        say_ownership("session", runner)
-    may_start(runner, until)
-
-
+Member.__init__ = begin_saying  # type: ignore[assignment, method-assign]
 Member.commit = say_commit  # type: ignore[assignment, method-assign]
-said = {"gain": say_gain, "give_up": say_give_up, "lose": say_lose, "may_start": note_end}
-for name, function in said.items():
-    setattr(Runner, name, function)
 
 
 def say(what: str, event: Event) -> None:

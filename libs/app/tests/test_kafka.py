@@ -158,7 +158,7 @@ def fail_at_first(monkeypatch: pytest.MonkeyPatch, failures: float) -> None:
             raise NodeNotReadyError("node id 2")
         return await all_topics(*given)
 
-    monkeypatch.setattr("keygrouping_app.kafka.runner.all_topics", failing)
+    monkeypatch.setattr("keygrouping_app.kafka.preparing.all_topics", failing)
 
 
 async def test_a_broker_that_is_away_at_the_start_is_waited_for(
@@ -184,7 +184,7 @@ async def test_a_broker_that_stays_away_at_the_start_ends_the_member(
     app = (await made(cluster, topic_prefix, 1))()
     app.on(f"{topic_prefix}-in")(lambda _: None)
     fail_at_first(monkeypatch, math.inf)
-    monkeypatch.setattr("keygrouping_app.kafka.runner._START_SECONDS", 1.0)
+    monkeypatch.setattr("keygrouping_app.kafka.preparing._START_SECONDS", 1.0)
     with pytest.raises(NodeNotReadyError):
         await asyncio.wait_for(app.serve(asyncio.Event()), 60)
 

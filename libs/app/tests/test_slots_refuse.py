@@ -18,11 +18,12 @@ from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app import TEXT, App, AppError, Event, Output, Topic
 from keygrouping_app.events import Outgoing, Record
 from keygrouping_app.gaps import decode
-from keygrouping_app.kafka import runner
 from keygrouping_app.kafka.clients import Settings, timeout_within
-from keygrouping_app.kafka.giving import keep_giving
+from keygrouping_app.kafka.draining import GRACE, Draining
+from keygrouping_app.kafka.giving import GIVE_SECONDS, keep_giving
+from keygrouping_app.kafka.handling import Handling
 from keygrouping_app.kafka.partition import Given, Partition
-from keygrouping_app.kafka.runner import Runner
+from keygrouping_app.kafka.signals import Signal
 from keygrouping_app.kafka.writing import Writer
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_app.surplus import SOURCE, record_of
@@ -178,8 +179,8 @@ def test_a_write_to_a_slot_without_leader_fails_before_its_input_is_given_away(
     options: dict[str, int], expected: int
 ) -> None:
     settings = Settings("g", "unused:1", "dead", options)
-    assert timeout_within(settings, runner._GIVE_SECONDS) == {"request_timeout_ms": expected}
-    assert runner._GIVE_SECONDS < runner._GRACE
+    assert timeout_within(settings, GIVE_SECONDS) == {"request_timeout_ms": expected}
+    assert GIVE_SECONDS < GRACE
 
 
 async def test_it_is_told_when_what_is_on_its_way_to_a_slot_may_run_twice(caplog: pytest.LogCaptureFixture) -> None:
@@ -190,20 +191,20 @@ async def test_it_is_told_when_what_is_on_its_way_to_a_slot_may_run_twice(caplog
     (handler,) = app.handlers
     partition, events = taken(2)
     with PureTime():
-        member = Runner(
-            Settings("g", "unused:1", "dead"), {"in": (handler, lambda on_end: LoopLanes(handler, work, on_end))}
+        handling = Handling(
+            Settings("g", "unused:1", "dead"), {"in": (handler, lambda on_end: LoopLanes(handler, work, on_end))}, {}
         )
+        draining = Draining(handling, Signal())
         partition.give(given_of(partition, events[1]))
-        await member._let_be_given(partition)
+        await draining.let_be_given(partition)
         assert (
             "in[0]: 1 events are on their way to slots; its next owner handles them, so they may run twice"
             in caplog.text
         )
         caplog.clear()
         partition.gave(partition.take_given())
-        await member._let_be_given(partition)
-    for lanes in member.lanes:
-        lanes.close()
+        await draining.let_be_given(partition)
+    handling.close()
     assert not caplog.text
 
 

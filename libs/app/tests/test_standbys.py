@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from keygrouping_app import App, Event, Output, State
 from keygrouping_app.events import Record
 from keygrouping_app.handlers import Handler
-from keygrouping_app.kafka import runner
+from keygrouping_app.kafka import restores
 from keygrouping_app.kafka.changelog import Copy, changelog_of, check_partitions
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.runner import Runner
@@ -127,7 +127,7 @@ async def test_whoever_takes_over_reads_only_what_its_copy_has_not(
             await reach(4 * KEYS)
             await until(is_copied)
             caplog.clear()
-            monkeypatch.setattr(runner, "check_partitions", _failing_once(check_partitions))
+            monkeypatch.setattr(restores, "check_partitions", _failing_once(check_partitions))
         await pay()
         assert sorted(await reach(8 * KEYS))[-4 * KEYS :] == [b"2"] * (4 * KEYS)
         assert not [line for line in caplog.messages if "states restored" in line], "there was nothing left to read"

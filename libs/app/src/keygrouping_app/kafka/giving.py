@@ -18,6 +18,9 @@ from keygrouping_app.kafka.partition import Given, Partition
 from keygrouping_app.kafka.sharing import Sharing
 from keygrouping_app.kafka.writing import Writer
 
+GIVE_SECONDS = 4.0
+"""For which a slot may be without leader until it is not written: less than who gives an input away waits for it."""
+
 
 async def keep_giving(
     sharing: Sharing, partitions: Mapping[TopicPartition, Partition], writer: Writer, seconds: float

@@ -65,8 +65,15 @@ class Reading:
         self._flows = False
         """Whether the last read has found something."""
 
+    def gain(self, partition: Partition) -> None:
+        """A partition has come."""
+        if self._sharing is not None and partition.topic.name == self._sharing.topic:
+            self._sharing.gain(partition)
+        self._changed = True
+        self._handling.room.set()
+
     def begin_again(self) -> None:
-        """Partitions have come or gone."""
+        """Partitions have gone."""
         self._changed = True
 
     async def keep(self) -> None:

@@ -5,6 +5,7 @@ A transaction has everything that is there when it begins, and what handlers ret
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -56,8 +57,12 @@ class _Content:
 
 
 class Transacting:
-    """Of one member's partitions. `sharing`: None if no handler has `split`. `follow` has answers of slots read from
-    an offset of a partition's changelog on, if it waits for some; `committed` is set whenever something is."""
+    """Of one member's partitions.
+
+    `sharing`: None if no handler has `split`. `follow` has answers of slots read from an offset of a partition's
+    changelog on, if it waits for some; `committed` is set whenever something is; `lose_all` is called when a partition
+    turns out to be another member's, and so may all be.
+    """
 
     def __init__(
         self,
@@ -67,6 +72,7 @@ class Transacting:
         known: KnownRefusals,
         follow: Callable[[Partition, int], None],
         committed: Signal,
+        lose_all: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._handling = handling
@@ -74,12 +80,13 @@ class Transacting:
         self._known = known
         self._follow = follow
         self._committed = committed
+        self._lose_all = lose_all
         self._leaving_out = LeavingOut(handling, sharing)
 
     async def keep(self, partition: Partition, transactions: Transactions) -> Mapping[int, Failure]:
         """Goes on until the partition has to begin again from what is committed, see `transact`.
 
-        ProducerFenced if another member has the partition; raises what can't be retried.
+        Or until it turns out to be another member's: then it gives nothing. Raises what can't be retried.
         """
         pauses = backoff()
         while True:
@@ -90,8 +97,10 @@ class Transacting:
                 if spoils := await self.transact(partition, transactions):
                     return spoils
                 pauses = backoff()
-            except ProducerFenced:
-                raise
+            except ProducerFenced as error:
+                log.warning("%s[%d] belongs to another member: %r", *partition.tp, error)
+                asyncio.get_running_loop().call_soon(self._lose_all)
+                return {}
             except RefusedError as error:
                 pause = next(pauses)
                 partition.dirty.set()

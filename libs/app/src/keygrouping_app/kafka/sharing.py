@@ -10,7 +10,7 @@ import logging
 import math
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -25,12 +25,12 @@ from keygrouping_app.kafka.board import SlotsBoard, TopicBoard
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.overflow import SlotPartition, overflow_of, sharing_of
 from keygrouping_app.kafka.partition import Given, Partition
+from keygrouping_app.kafka.slot_rooms import SlotRooms, slots_in
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.leveling import Flow, HotKey, Plan, Report, Slot, plan_of
 from keygrouping_app.reports import name_of, period_of, remembered_of, with_owners
 from keygrouping_app.spare import Bucket, SpareLanes
 from keygrouping_app.surplus import LARGEST, Surplus, may_be_written, record_of
-from keygrouping_app.windows import Window
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,6 @@ _SOONEST = 0.2
 _MUCH, _MUCH_MORE = 0.05, 1.25
 """Seconds of all lanes, or a mean call: if so much more waits at a member than was planned for, and a quarter more,
 that is told and planned for at once."""
-_ASK_SECONDS = 0.1
-"""Seconds between questions for the ends of slots."""
-_ANSWER_SECONDS, _SILENT_SECONDS = 2.0, 10.0
-"""For which an answer is waited for, and between questions to a slot that gives none, as it has no leader."""
 _HALF_LIFE, _CALLS_OF_HALF_LIFE, _MOST_HALF_LIFE = 0.5, 10.0, 120.0
 """Seconds in which counts of events halve, and in mean calls, if that is longer: quick calls are many in a second. In
 large groups it is the time of two reports, so that no plan is of the chance of one."""
@@ -89,11 +85,7 @@ class Sharing:
         self._overflow = overflow_of(settings.group)
         self._member = uuid.uuid4().hex
         self._arrived, self._taken = Arrivals(self._clock()), Arrivals(self._clock())
-        self._windows: defaultdict[int, Window] = defaultdict(Window)
-        self._dealt: dict[Partition, Counter[int]] = {}
-        """What is to be written to slots, by the input that it is from."""
-        self._found: dict[SlotPartition, int] = {}
-        """Slots with their ends when they came to us, or later."""
+        self._rooms = SlotRooms(self._overflow, partitions)
         self._hot: dict[Hashable, HotKey] = {}
         """Of our inputs, as in our last report."""
         self._spare = SpareLanes()
@@ -102,14 +94,10 @@ class Sharing:
         """What waited too much at each member when it was planned for, see `Report.excess`."""
         self._names: dict[Hashable, str] = {}
         """Of the keys in our last report."""
-        self._suspects: dict[int, float] = {}
-        """Slots that have not answered, and when they are asked again: nothing is given to them."""
         self._heard: dict[bytes, Report | None] = {}
         """What others have told, read; None if it can't be."""
         self._valves: list[_Valve] = []
         self._reports: dict[str, Report] = {}
-        self._not_before: dict[int, float] = {}
-        """When something may be given again to slots that have not taken what was written."""
         self.largest = LARGEST
         """Bytes of a batch that slots take."""
         self.dirty = asyncio.Event()
@@ -121,7 +109,8 @@ class Sharing:
     async def keep(self, board: SlotsBoard) -> None:
         """Goes on until it is cancelled; raises what can't be retried."""
         pauses = backoff()
-        asking = asyncio.create_task(self._keep_asking(board))
+        # Apart from reports: a slot that does not answer keeps nobody from telling.
+        asking = asyncio.create_task(self._rooms.keep_asking(board))
         try:
             while True:
                 if asking.done():
@@ -145,8 +134,7 @@ class Sharing:
     def gain(self, partition: Partition) -> None:
         """It is ours: of an input nobody knows here what its former owner has written to slots."""
         if not isinstance(partition, SlotPartition):
-            for window in self._windows.values():
-                window.take_over()
+            self._rooms.take_over()
 
     def offered(self, partition: Partition, events: Sequence[Event]) -> None:
         """These have come, and wait for their calls."""
@@ -156,28 +144,21 @@ class Sharing:
 
     def gave(self, partition: Partition, given: Sequence[Given]) -> None:
         """These are in their slots."""
-        self._count(partition, given)
+        self._rooms.count(partition, given)
         self.written += len(given)
         partition.gave(given)
 
     def keep_here(self, partition: Partition, given: Sequence[Given], error: BaseException) -> None:
         """These may not be in their slots, so they are handled here; the slots are tried again in a while."""
-        self._count(partition, given)
+        self._rooms.count(partition, given)
         slots = {each.slot for each in given}
-        self._not_before |= dict.fromkeys(slots, self._clock() + _REFUSED_SECONDS)
+        self._rooms.hold(slots, _REFUSED_SECONDS)
         if events := partition.keep_here(given):
             log.warning(
                 "%s%s: given nothing for %.0f s, as %d events were not written, so they are handled here: %r",
                 *(self._overflow, sorted(slots), _REFUSED_SECONDS, len(events), error),
             )
             self._lanes.offer(events)
-
-    def _count(self, partition: Partition, given: Sequence[Given]) -> None:
-        """Whatever has become of them: more than there is may stand in a window, but not less."""
-        for each in given:
-            if self._dealt.get(partition, Counter())[each.slot] > 0:
-                self._dealt[partition][each.slot] -= 1
-                self._windows[each.slot].wrote()
 
     def share(self) -> None:
         """Has waiting events written to slots that have room for them: as planned, and what waits too much."""
@@ -194,7 +175,7 @@ class Sharing:
         for valve in self._valves:
             slot = valve.flow.slot
             if slot not in rooms:
-                rooms[slot] = self._room(slot, mine, now)
+                rooms[slot] = self._rooms.of(slot, mine)
             count = min(int(valve.bucket.fill(now, max(1.0, valve.flow.rate * _BURST))), rooms[slot])
             rooms[slot] -= count
             wanted[valve.group] += [valve] * count
@@ -218,7 +199,7 @@ class Sharing:
         for group, key in hot.items():
             events = math.ceil(excess * key.demand / demand / key.cost)
             wanted[group] = self._spare.deal(
-                events, key.cost, part, lambda slot: self._room(slot, mine, now) - dealt[slot], now
+                events, key.cost, part, lambda slot: self._rooms.of(slot, mine) - dealt[slot], now
             )
             dealt.update(wanted[group])
         counts = {group: len(slots) for group, slots in wanted.items()}
@@ -238,16 +219,10 @@ class Sharing:
     def _others(self) -> list[Report]:
         return [each for each in self._reports.values() if each.member != self._member]
 
-    def _room(self, slot: int, mine: Sequence[int], now: float) -> int:
-        """How many events the slot takes from us."""
-        held = slot in self._suspects or now < self._not_before.get(slot, -math.inf)
-        return 0 if held else self._windows[slot].room(mine)
-
     def _write(self, event: Event, slot: int) -> None:
         partition = event.source
         assert isinstance(partition, Partition)
-        self._windows[slot].deal()
-        self._dealt.setdefault(partition, Counter())[slot] += 1
+        self._rooms.deal(partition, slot)
         partition.give(Given(event, record_of(event, self._overflow, slot), slot))
         (self.dirty if partition.transactions is None else partition.dirty).set()
 
@@ -266,12 +241,12 @@ class Sharing:
     @property
     def slots(self) -> int:
         """How many are ours."""
-        return sum(1 for _ in self._slots())
+        return sum(1 for _ in slots_in(self._partitions))
 
     @property
     def waiting_seconds(self) -> float:
         """Seconds of calls that the open events of our slots need."""
-        return self._mean() * sum(slot.lag for slot in self._slots())
+        return self._mean() * sum(slot.lag for slot in slots_in(self._partitions))
 
     # What is told and heard.
 
@@ -308,67 +283,12 @@ class Sharing:
         much = self._longer(_MUCH, 1.0)
         return any(excess > _MUCH_MORE * self._known.get(member, 0.0) + much * lanes for member, excess, lanes in waits)
 
-    async def _keep_asking(self, board: SlotsBoard) -> None:
-        """Asks for the ends of slots, apart from reports: one that does not answer keeps nobody from telling."""
-        while True:
-            for partition in [each for each in self._dealt if self._partitions.get(each.tp) is not each]:
-                for slot, count in self._dealt.pop(partition).items():
-                    for _ in range(count):
-                        self._windows[slot].wrote()
-            await self._ask_ends(board)
-            await asyncio.sleep(_ASK_SECONDS)
-
-    async def _ask_ends(self, board: SlotsBoard) -> None:
-        slots = {slot.tp.partition: slot for slot in self._slots()}
-        self._found = {slot: end for slot, end in self._found.items() if slots.get(slot.tp.partition) is slot}
-        fresh = {number: slot for number, slot in slots.items() if slot not in self._found}
-        asked = [number for number, window in self._windows.items() if window.needs_end]
-        # One that was silent is asked by itself, until it answers.
-        due = {each for each in {*asked, *fresh} if self._suspects.get(each, 0.0) <= self._clock()}
-        usual = sorted(due - self._suspects.keys())
-        groups = [usual, *([each] for each in sorted(due & self._suspects.keys()))]
-        questioned = due.intersection(asked)
-        for number in questioned:
-            self._windows[number].ask()
-
-        async def ask(numbers: Sequence[int]) -> None:
-            ends = await self._ends_of(board, numbers)
-            for number, end in ends.items():
-                self._suspects.pop(number, None)
-                if number in questioned:
-                    self._windows[number].answer(end)
-                if number in fresh:
-                    self._found[fresh[number]] = end
-
-        await asyncio.gather(*(ask(group) for group in groups if group))
-
-    async def _ends_of(self, board: SlotsBoard, numbers: Sequence[int]) -> dict[int, int]:
-        """None of them, if one does not answer: then each is asked by itself."""
-        try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                with given_up_calls():
-                    ends = await board.ends([TopicPartition(self._overflow, number) for number in numbers])
-        except Exception as error:
-            if not can_be_retried(error):
-                raise
-            again = self._clock()
-            if len(numbers) == 1:
-                again += _SILENT_SECONDS
-                log.warning("%s[%d] does not answer, so nothing is given to it: %r", self._overflow, *numbers, error)
-            self._suspects |= dict.fromkeys(numbers, again)
-            return {}
-        return {tp.partition: end for tp, end in ends.items()}
-
     def _hear(self, board: SlotsBoard) -> None:
         told = board.told(remembered_of(len(self._reports)))
         self._heard = {each: self._heard[each] if each in self._heard else _read(each) for each in told}
         reports = with_owners([report for each in told if (report := self._heard[each]) is not None])
         slots = {number: slot for report in reports for number, slot in report.slots.items()}
-        for number, slot in slots.items():
-            grant = max(slot.grants.get(self._member, 0), slot.idle)
-            self._windows[number].hear(slot.position, slot.open, grant)
-        for number in self._windows.keys() - slots.keys():
-            self._windows[number].revoke()
+        self._rooms.hear(slots, self._member)
         self._reports = {report.member: report for report in reports}
         lanes = {slot: each.spare / len(each.slots) for each in self._others() for slot in each.slots}
         self._spare.hear(lanes, self._clock())
@@ -391,8 +311,8 @@ class Sharing:
         lanes = self._limit()
         slots = {
             slot.tp.partition: slot
-            for slot in self._slots()
-            if not slot.closed and slot.gaps.position >= self._found.get(slot, 1 << 62)
+            for slot in slots_in(self._partitions)
+            if not slot.closed and self._rooms.is_known(slot)
         }
         if self._clock() >= self._lanes.scheduler.until:
             slots = {}  # the group may have given them to others
@@ -504,9 +424,6 @@ class Sharing:
 
     def _inputs(self) -> list[int]:
         return [tp.partition for tp in self._partitions if tp.topic == self.topic]
-
-    def _slots(self) -> Iterator[SlotPartition]:
-        return (each for each in self._partitions.values() if isinstance(each, SlotPartition))
 
 
 def _read(told: bytes) -> Report | None:

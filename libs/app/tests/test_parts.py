@@ -197,7 +197,7 @@ async def test_a_slot_to_which_many_states_come_at_once_is_read_to_the_end(seed:
         slot.stepped(slot.step(NO_LANES))  # the transaction by which states that have come whole are written
         states.take()
         room = slot.room(5000, 1 << 26)
-        assert room >= 100, "a runner does not read less at once"
+        assert room >= 100, "not less is read at once"
         for offset in range(position, min(len(log), position + min(room, chance.randrange(1, 400)))):
             if (one := log[offset]) is None:
                 slot.gaps.take([offset], offset + 1)

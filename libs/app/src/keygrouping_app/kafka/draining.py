@@ -16,7 +16,7 @@ GRACE = 5.0
 """Seconds beyond a handler's timeout that what runs is waited for, and what is on its way to slots."""
 _COMMIT_SECONDS = 1.0
 """Until a commit is asked for again."""
-_GIVE_SECONDS = 0.1
+_ASK_SECONDS = 0.1
 """Until a write to slots is asked for again."""
 
 
@@ -70,7 +70,7 @@ class Draining:
         deadline = loop.time() + GRACE
         while partition.giving and loop.time() < deadline and not partition.lost:
             partition.dirty.set()
-            await self._committed.take(_GIVE_SECONDS)
+            await self._committed.take(_ASK_SECONDS)
         if partition.giving and not partition.lost:
             log.warning(
                 "%s[%d]: %d events are on their way to slots; its next owner handles them, so they may run twice",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping_kafka.calls import given_up_calls
@@ -23,7 +23,7 @@ _LOOK_SECONDS = 5.0
 class Looking:
     """Of one member. `partitions`: what it has; `inputs`: the topics of its handlers."""
 
-    def __init__(self, partitions: Mapping[TopicPartition, Partition], inputs: Iterable[str]) -> None:
+    def __init__(self, partitions: Mapping[TopicPartition, Partition], inputs: Collection[str]) -> None:
         self._partitions = partitions
         self._inputs = inputs
         self.seen = time.time()

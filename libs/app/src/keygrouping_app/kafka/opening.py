@@ -61,8 +61,10 @@ class Opening:
             bounded = tp.topic in self._handling.inputs
             found, end = await self._positions.find(tp, transactions, bounded=bounded)
             copy = None if handler.kept is None else await self._restores.restored(tp, handler, found, followed)
+            if copy is not None:
+                begun.callback(copy.states.close)
+            partition = self._partition(tp, found, end, transactions, copy)
             begun.pop_all()
-        partition = self._partition(tp, found, end, transactions, copy)
         if end is not None:
             partition.dirty.set()  # from now on it stays
         return partition

@@ -37,7 +37,7 @@ def rooms_of(
     partitions: Sequence[Partition], parts: dict[TopicPartition, float], settings: Settings, early: float
 ) -> Rooms:
     """Of these partitions, by their parts of the whole. One with little room rests if it was read since `early`, by the
-    event loop's clock. Those without any are `paused`."""
+    event loop's clock. Those with less than is read at once are `paused`."""
     rooms, rests = {}, False
     for each in partitions:
         events, size = (int(parts[each.tp] * most) for most in (settings.max_events, settings.max_bytes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from typing import Any
 
 from keygrouping_app.metrics import DEFINITIONS, PREFIX
@@ -21,7 +22,8 @@ VALUES = {
     "worker": ("0", "1"),
 }
 
-OF_APPS = {"until": "", "why": "died"}
+OF_APPS = {"until": ("",), "why": ("died",), "keys": ("whole", "shared", "before", "planned", "now")}
+"""Any label of an app's metrics has any value, but for these."""
 
 
 def children(metric: Counter | Gauge | Histogram, labels: tuple[str, ...]) -> list[Counter | Gauge | Histogram]:
@@ -52,12 +54,12 @@ class OfAnApp(Collector):
         self._count += 1
         for name, (kind, meaning, labels) in DEFINITIONS.items():
             family = kind(PREFIX + name, meaning, labels=("group", *labels))
-            values = [OF_APPS.get(label, "any") for label in ("group", *labels)]
-            if kind is HistogramMetricFamily:
-                buckets = [("0.1", 0), ("1.0", self._count), ("+Inf", self._count)]
-                family.add_metric(values, buckets, sum_value=0.3 * self._count)
-            else:
-                family.add_metric(values, 7 * self._count)
+            for values in product(*(OF_APPS.get(label, ("any",)) for label in ("group", *labels))):
+                if kind is HistogramMetricFamily:
+                    buckets = [("0.1", 0), ("1.0", self._count), ("+Inf", self._count)]
+                    family.add_metric(values, buckets, sum_value=0.3 * self._count)
+                else:
+                    family.add_metric(values, 7 * self._count)
             yield family
 
 

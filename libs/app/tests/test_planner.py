@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -421,3 +422,15 @@ async def test_reports_are_bounded(
         assert total * max(1e-3, span.work_span(asyncio.get_running_loop().time())) == pytest.approx(
             sum(costs.values()), rel=0.01
         )
+
+
+def test_calls_that_wait_for_a_thread_have_not_worked() -> None:
+    """Those that were handed over first run."""
+    calls = [SimpleNamespace(started=float(number)) for number in range(10)]
+    lanes = SimpleNamespace(
+        scheduler=SimpleNamespace(running=calls),
+        handler=SimpleNamespace(concurrency=2),
+        tally=SimpleNamespace(seconds={"ended": 5.0}),
+    )
+    planning: Any = SimpleNamespace(_lanes=lanes)
+    assert Planning._worked_until(planning, 10.0) == 5.0 + 10.0 + 9.0

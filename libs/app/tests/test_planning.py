@@ -83,6 +83,20 @@ def test_a_key_that_has_moved_costs_what_it_did_however_long_the_times_are_that_
     assert plan_of([one, two, three], "mixed").before == pytest.approx(3 * 1.0 / 2.0)
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "place"),
+    [((60.0, 0.2), (10.0, 0.5), 1), ((60.0, 0.25), (10.0, 0.25), HOME)],
+    ids=["who has it tells of the time since it came", "it has come back, and nobody else had anything to do"],
+)
+def test_a_key_that_has_moved_costs_no_less_than_one_member_tells_and_no_more_than_all_do(
+    before: tuple[float, float], now: tuple[float, float], place: int
+) -> None:
+    one = Report("one", LANES, 0.0, {"a": Held(before[1], 1)}, {"a": place}, [0], span=before[0])
+    two = Report("two", LANES, 0.0, {"a": Held(now[1], 1)}, {}, [1], span=now[0])
+    three = Report("three", LANES, 1.0, {}, {}, [2], span=60.0)
+    assert plan_of([one, two, three], "mixed").before == pytest.approx(3 * 1.0 / 1.5)
+
+
 def test_what_keys_cost_that_nobody_places_counts_where_it_was() -> None:
     unplaced = Report("one", LANES, 0.0, {f"x{n}": Held(0.7, 0) for n in range(4)}, {}, [0])
     other = report("two", {"a": (1.5, 1), "b": (1.5, 1)}, [1])

@@ -262,12 +262,14 @@ def _keys(members: Sequence[Report]) -> list[_Key]:
 def _seconds(key: _Key) -> float:
     """Of its calls per second, also if it has moved: of all of them in the time of who had it before.
 
-    Who has it now may have had nothing to do until it came, and tells of less time.
+    Who has it now may have had nothing to do until it came, and tells of less time. But that time may also have begun
+    since, and who had it may have been idle before: so it is neither less than one of them tells nor more than all.
     """
+    every = [seconds for _, seconds, _ in key.told]
     before = max((span for number, _, span in key.told if number != key.worker), default=0.0)
     if not before or not all(span for *_, span in key.told):
-        return sum(seconds for _, seconds, _ in key.told)
-    return sum(seconds * span for _, seconds, span in key.told) / before
+        return sum(every)
+    return min(sum(every), max(*every, sum(seconds * span for _, seconds, span in key.told) / before))
 
 
 def _chosen(rests: Sequence[float], able: Sequence[float], keys: Sequence[_Key], planner: Any) -> list[int]:

@@ -132,9 +132,12 @@ async def test_a_poll_stays_small_however_many_partitions_have_large_batches(
     assert max(sizes) <= 2 * AT_ONCE + (8 << 20)
 
 
-@pytest.mark.parametrize(("after", "goes_on_at"), [(7, 7), (1 << 40, 20), (3, 5)])
+@pytest.mark.parametrize(
+    ("after", "stable", "goes_on_at"),
+    [(7, 20, 7), (1 << 40, 18, 18), (1 << 40, -1, 20), (1 << 40, None, 20), (3, 20, 5)],
+)
 async def test_a_batch_that_can_not_be_read_is_asked_for_twice_and_its_header_is_not_believed_beyond_the_end(
-    after: int, goes_on_at: int
+    after: int, stable: int | None, goes_on_at: int
 ) -> None:
     """Another partition's records, which come with it, are handed on."""
     tp, other = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -146,10 +149,14 @@ async def test_a_batch_that_can_not_be_read_is_asked_for_twice_and_its_header_is
         return {other: beside, tp: _Unfinished(UndecodableError(letter, after))}
 
     consumer: Any = SimpleNamespace(
-        getmany=getmany, highwater=lambda _: 20, seek=lambda tp, offset: sought.append((tp, offset))
+        getmany=getmany,
+        highwater=lambda _: 20,
+        last_stable_offset=lambda _: stable,
+        seek=lambda tp, offset: sought.append((tp, offset)),
     )
     source = PartitionsSource(consumer, Unpacking())
     assert await source.poll(tp, other, most=9, timeout=1.0) == {other: beside}
     assert source.left_out() == [] and sought == []
     assert await source.poll(tp, other, most=9, timeout=1.0) == {other: beside}
-    assert source.left_out() == [letter] and source.left_out() == [] and sought == [(tp, goes_on_at)]
+    assert source.left_out() == [letter._replace(last=goes_on_at - 1)]
+    assert source.left_out() == [] and sought == [(tp, goes_on_at)]

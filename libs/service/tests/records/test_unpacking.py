@@ -157,6 +157,26 @@ def test_a_batch_that_cant_be_read_is_told_after_what_came_before_it(codec: int,
     assert not reading.records.take(None) and reading.records.exhausted
 
 
+@pytest.mark.parametrize("followed", [False, True], ids=["last", "followed"])
+@pytest.mark.parametrize("last", [4, 3_000_000, 2**31 - 1])
+def test_a_damaged_header_has_no_batch_behind_it_passed_over(last: int, followed: bool) -> None:
+    bad = batch([(b"x", b"y")] * 5, 0, 10)
+    struct.pack_into(">i", bad, 23, last)
+    bad[-1] ^= 0xFF
+    with pytest.raises(UndecodableError, match="offsets 10 to 14 can't be read") as caught:
+        Reading(bad + (batch([(b"a", b"")], 0, 15) if followed else b""), offset=10).all()
+    assert caught.value.after == caught.value.letter.after == 15
+
+
+def test_a_damaged_batch_of_a_compacted_topic_ends_where_the_next_one_begins() -> None:
+    bad = batch([(b"x", b"y")] * 5, 0, 10)
+    struct.pack_into(">i", bad, 23, 89)
+    bad[-1] ^= 0xFF
+    with pytest.raises(UndecodableError) as caught:
+        Reading(bad + batch([(b"a", b"")], 0, 120), offset=10).all()
+    assert caught.value.after == 100
+
+
 @hypothesis_settings(deadline=None, max_examples=150)
 @given(st.sampled_from(CODECS), st.booleans(), st.data())
 def test_no_bytes_raise_anything_else(codec: int, streamed: bool, data: st.DataObject) -> None:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from heapq import nlargest
+from itertools import islice
 
 import msgspec
 from aiokafka import TopicPartition
@@ -307,11 +308,16 @@ class Planning:
             self._number,
             self._chosen,
             self._promise,
-            sum(self._lanes.tally.seconds.values()) + sum(now - each.started for each in self._lanes.scheduler.running),
+            self._worked_until(now),
             now,
             span,
             self.balance.now,
         )
+
+    def _worked_until(self, now: float) -> float:
+        """Seconds of all calls. Threads and processes are handed calls ahead: as many run as there are lanes."""
+        calls = islice(self._lanes.scheduler.running, self._lanes.handler.concurrency)
+        return sum(self._lanes.tally.seconds.values()) + sum(now - each.started for each in calls)
 
     def _bytes(self, group: InputKey) -> int:
         """Of the state of a key that is here."""

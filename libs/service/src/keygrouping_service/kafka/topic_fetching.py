@@ -19,6 +19,7 @@ from keygrouping.inspection.extraction import extract
 from keygrouping.job import JobSpec, Rejection
 
 from keygrouping_service.records.aiokafka_adapter import PartitionsSource
+from keygrouping_service.records.protocols import RecordBatch
 from keygrouping_service.records.record import DeadLetter, Record, by_partition, in_order
 
 WAIT_MS = 200
@@ -58,6 +59,7 @@ class Fetching:
     def seek(self, places: Mapping[TopicPartition, int]) -> None:
         """Go on at these offsets; what was fetched beyond is forgotten."""
         self._spare.clear()
+        self._source.left_out()
         for tp, offset in places.items():
             self.consumer.seek(tp, offset)
 
@@ -82,7 +84,8 @@ class Fetching:
             behind = [tp for tp, position in positions.items() if position < ranges[tp].stop]
             if behind:
                 began = time.monotonic()
-                self._spare.update(await self._fetched(behind))
+                for tp, events in (await self._fetched(behind)).items():  # of others what was left out, too
+                    self._spare.setdefault(tp, []).extend(events)
                 waited = waited + time.monotonic() - began if positions == before else 0.0
                 before = positions
             if waited > _TIMEOUT:
@@ -98,11 +101,11 @@ class Fetching:
         found: dict[TopicPartition, list[KeptEvent]] = defaultdict(list)
         wait = WAIT_MS / 1000
         for _ in range(_ROUNDS):
+            records: Mapping[TopicPartition, RecordBatch] = {}
             try:
                 records = await self._source.poll(*tps, most=_RECORDS, timeout=wait)
             except OffsetOutOfRangeError:
                 await self._pass_over(tps)
-                break
             letters = by_partition(self._source.left_out())
             if not records and not letters:
                 break

@@ -115,10 +115,12 @@ class PartitionsSource:
         if self._doubted.pop(tp, None) != first:
             self._doubted[tp] = first
             return
-        self._unpacking.letters.append(error.letter)
         # A header that may be damaged says where the batch ends: it is believed up to the end of the partition.
-        end = self.consumer.highwater(tp) or error.after
-        self.consumer.seek(tp, max(first + 1, min(error.after, end)))
+        stable, end = self.consumer.last_stable_offset(tp), self.consumer.highwater(tp)
+        known = stable if stable is not None and stable >= 0 else end or error.after
+        after = max(first + 1, min(error.after, known))
+        self._unpacking.letters.append(error.letter._replace(last=after - 1))
+        self.consumer.seek(tp, after)
 
     def left_out(self) -> list[DeadLetter]:
         """What lies before the positions and can't be read or is too large, since the last call."""

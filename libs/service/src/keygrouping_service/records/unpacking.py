@@ -156,7 +156,7 @@ class Unpacker:
         self._unpacking.letters.append(DeadLetter(truncated(record), TOO_LARGE, detail))
         self.next_fetch_offset = record.offset + 1
 
-    def undecodable(self, data: memoryview, base: int, after: int, error: Exception) -> UndecodableError:
+    def undecodable(self, data: memoryview, base: int, after: int, error: BaseException) -> UndecodableError:
         """What is raised for a batch that can't be read; as it says, it begins at `base`, and `after` is behind it."""
         first = max(self.next_fetch_offset, base)
         after = max(after, first + 1)

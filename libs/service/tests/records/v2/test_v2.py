@@ -340,6 +340,18 @@ def test_offsets_before_the_first_of_their_batch_are_damage() -> None:
     assert [record.offset for record in seen.records] == [10, 11] and seen.failed
 
 
+@pytest.mark.parametrize("tenth", [0, 1, 2, 0x7F])
+def test_a_number_of_more_than_64_bits_is_damage(tenth: int) -> None:
+    """The size of a header's name, in ten bytes."""
+    name = b"\x82" + b"\x80" * 8 + bytes([tenth]) + b"h"
+    body = b"\x00\x00\x00\x01\x01\x02" + name + b"\x01"
+    data = batch_of([(0, b"k", b"v", [])])[:HEADER_BYTES] + bytes([2 * len(body)]) + body
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    seen = by_columns(bytes(with_checksum(data)))
+    assert seen.failed == (tenth > 0)
+    assert [record.headers for record in seen.records] == ([] if tenth else [(("h", None),)])
+
+
 def test_the_rows_of_a_stretch_are_no_more_than_the_table_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keygrouping_service.records.v2.reading._ROWS", 5)
     sizes = [2, 3, 1, 4, 5, 6, 0, 13, 2]

@@ -62,6 +62,11 @@ class Header(NamedTuple):
         return self.base_offset + self.last_delta + 1
 
 
+def base_at(data: bytes | memoryview, at: int) -> int | None:
+    """The base offset of the batch that begins at `at`, which may be cut off; None if there is none."""
+    return int(_LENGTH.unpack_from(data, at)[0]) if len(data) - at >= _LENGTH.size else None
+
+
 def size_at(data: bytes | memoryview, at: int) -> int | None:
     """Bytes of the batch or old message that begins at `at`; None if it is cut off, as the last of a fetch may be."""
     if len(data) - at < _LENGTH.size:

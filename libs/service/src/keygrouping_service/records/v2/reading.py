@@ -25,6 +25,7 @@ from keygrouping_service.records.v2.layout import (
     LEAST_RECORD_BYTES,
     MAGIC_AT,
     Header,
+    base_at,
     size_at,
 )
 from keygrouping_service.records.v2.scan_kernel import Plain, Span, scan, scan_batches
@@ -37,6 +38,19 @@ _ROWS = 1 << 14
 
 _PASSED_OVER = 1 << 12
 """Bytes that a batch counts for at least that holds nothing to be seen: to look at its header takes as long."""
+
+
+class _UnreadableError(Exception):
+    """A batch can't be read, by its cause.
+
+    Its header says that it has the offsets from `base` on that are before `after`. Where that is damaged, it would have
+    whole batches be passed over, so they end where the next one begins, or, if there is none yet, `most` counts: that
+    is where they end if compaction has taken none of them away. If it has, reading goes on within the batch, and fails
+    once more.
+    """
+
+    def __init__(self, base: int, after: int, most: int) -> None:
+        self.base, self.after, self.most = base, after, most
 
 
 class Reader:
@@ -82,10 +96,15 @@ class Reader:
                     at = after
                     continue
             batch = view[at : at + size]
-            if batch[MAGIC_AT] < _MAGIC:
-                yield from self._legacy(batch)
-            else:
-                yield from self._batch(batch, buffer, at, visibility)
+            try:
+                if batch[MAGIC_AT] < _MAGIC:
+                    yield from self._legacy(batch)
+                else:
+                    yield from self._batch(batch, buffer, at, visibility)
+            except _UnreadableError as error:
+                after = min(error.after, base_at(view, at + size) or error.most)
+                cause = error.__cause__ or error
+                raise self._unpacker.undecodable(batch, error.base, after, cause) from cause
             at += size
             if self.unpacked >= AT_ONCE:
                 yield self._nothing
@@ -121,7 +140,8 @@ class Reader:
             else:
                 self._unpacker.unpacked += max(len(batch), _PASSED_OVER)
         except Exception as error:  # whatever bytes can do to a library
-            raise self._unpacker.undecodable(batch, header.base_offset, header.after, error) from error
+            most = header.base_offset + max(1, header.records)
+            raise _UnreadableError(header.base_offset, header.after, most) from error
         self._unpacker.next_fetch_offset = max(self.position, header.after)
 
     def _part(
@@ -188,7 +208,7 @@ class Reader:
                 if self.unpacked >= AT_ONCE:
                     yield self._nothing
         except Exception as error:  # whatever bytes can do to a library
-            raise self._unpacker.undecodable(batch, self.position, after, error) from error
+            raise _UnreadableError(self.position, after, after) from error
         self._unpacker.next_fetch_offset = max(self.position, after)
 
 

@@ -243,6 +243,8 @@ def varint(view: View, at: int, end: int) -> Any:
         at += 1
         value |= (seven & np.uint64(0x7F)) << shift
         if seven < np.uint64(128):
+            if shift == np.uint64(63) and seven > np.uint64(1):
+                break
             return at, np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
         shift += np.uint64(7)
     return -1, np.int64(0)

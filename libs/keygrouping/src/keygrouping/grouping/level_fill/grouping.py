@@ -404,6 +404,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             arrays.room[:] = plan.placement.room
             least = 0.0 if self._settings.split == "all" else hot_from(self._settings, self._workers)
             arrays.rules["hot_share"] = max(plan.placement.heaviest_rock, least)
+            arrays.state["held"] = self._settings.eps * arrays.run_excess(plan.estimates.interval)
             arrays.state["flexible"] = plan.flexible and self._settings.flexible > 0
 
     @property

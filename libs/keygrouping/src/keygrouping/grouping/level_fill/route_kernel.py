@@ -39,6 +39,12 @@ _DISPLACES = 2.0
 """So many times as heavy as another one a key must be to be tracked in its place: not that they change all the time."""
 _FEW = 45.0
 """Every key looks for each level itself: with many workers that happens too often, and unevenness matters less."""
+_RUN = 16
+"""So many events of a key one after the other are a run, unless the key has most of all events anyway."""
+_RUN_MOST = 0.25
+"""Part of the last interval; a key that has had more in this one is no key in runs, but a hot one."""
+_REST = 0.7
+"""Part of what is still to come to a worker in this interval, so that it evens out what runs have filled too far."""
 
 
 @kernel
@@ -91,6 +97,10 @@ def raise_level(state: Any, rules: Any, workers: int) -> None:
     most = MOST_NOISE * state.deaf_after / DEAF * state.scope / workers if state.deaf_after > 0.0 else math.inf
     state.light_limit = (1.0 + rules.eps) * state.level + min(rules.noise * noise, most)
     state.hot_limit = state.level + min(rules.hot_noise * noise, most)
+    last = state.deaf_after / DEAF
+    state.run_limit = state.level + min(state.held, _REST * max(0.0, last - state.mass) / workers)
+    # Of a steady stream that all sources level together, a source that has but a hot key sees runs of it.
+    state.run_most = _RUN_MOST * last if state.scope == 1.0 else 0.0
 
 
 @kernel
@@ -187,15 +197,9 @@ def stranger(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: We
 
 
 @kernel
-def newcomer(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weights, state: Any) -> Any:
-    """The position in the pool of the next worker for a key whose members are full, -1 if there is none."""
-    for i in range(key.width, key.known):  # Those that it has had before come first: they hold its state already.
-        if loads[pool[key.start + i]] < state.level:
-            return key.start + i
-    worker = stranger(key, hashed, pool, loads, room, state.level)
-    if worker < 0:
-        return -1
-    if make_room(key, pool, len(loads), state):
+def remember(key: Any, pool: Workers, worker: int, workers: int, state: Any) -> Any:
+    """The position in the pool of a worker that a key gets to know, -1 if there is no room for it."""
+    if make_room(key, pool, workers, state):
         key.known += 1
     elif key.known == key.width:
         return -1
@@ -204,11 +208,30 @@ def newcomer(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: We
 
 
 @kernel
+def newcomer(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weights, state: Any) -> Any:
+    """The position in the pool of the next worker for a key whose members are full, -1 if there is none."""
+    for i in range(key.width, key.known):  # Those that it has had before come first: they hold its state already.
+        if loads[pool[key.start + i]] < state.level:
+            return key.start + i
+    worker = stranger(key, hashed, pool, loads, room, state.level)
+    if worker < 0:
+        return -1
+    return remember(key, pool, worker, len(loads), state)
+
+
+@kernel
 def widen(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weights, state: Any) -> bool:
     """Give a key one more member, and use that."""
     place = newcomer(key, hashed, pool, loads, room, state)
     if place < 0:
         return False
+    join(key, place, pool, state)
+    return True
+
+
+@kernel
+def join(key: Any, place: Any, pool: Workers, state: Any) -> None:
+    """Make the worker at this place of the pool a key's last member, and use it."""
     end = key.start + key.width
     pool[end], pool[place] = pool[place], pool[end]
     key.at = key.width
@@ -219,7 +242,51 @@ def widen(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weigh
     key.widened = state.now
     key.cause = BY_LEVEL if key.hot else BY_SPILL
     state.changes += 1
-    return True
+
+
+@kernel
+def emptiest(hashed: np.int64, loads: Weights) -> Any:
+    """The worker with the least load, of several the first in a key's ring: that is not the same one in each source."""
+    workers = len(loads)
+    first = home_of(hashed, workers)
+    found = first
+    for i in range(1, workers):
+        worker = first + i if first + i < workers else first + i - workers
+        if loads[worker] < loads[found]:
+            found = worker
+    return found
+
+
+@kernel
+def run_on(key: Any, hashed: np.int64, pool: Workers, loads: Weights, state: Any) -> None:
+    """Let a run go on at a worker with much room, so that it has to change again as late as can be.
+
+    The emptiest of those that the key has, or has had, if it is at least half as far below the level as the emptiest of
+    all.
+    """
+    worker, place = emptiest(hashed, loads), np.int64(-1)
+    enough = (loads[worker] + state.level) / 2.0
+    for i in range(key.known):
+        load = loads[pool[key.start + i]]
+        if load <= enough:
+            place, enough = key.start + i, load
+    if place < 0:
+        place = remember(key, pool, worker, len(loads), state)
+    if place >= key.start + key.width:
+        join(key, place, pool, state)
+    elif place >= 0:
+        key.at = place - key.start
+        key.current = pool[place]
+
+
+@kernel
+def in_a_row(events: Hashes, at: int, state: Any) -> Any:
+    """How many events of the same key have come one after the other up to this one; looks for no more than a run."""
+    hashed, first = events[at, 0], at
+    while first > 0 and at - first < _RUN and events[first - 1, 0] == hashed:
+        first -= 1
+    before = state.in_row if first == 0 and state.last == hashed else 0
+    return before + at - first + 1
 
 
 @kernel
@@ -358,6 +425,7 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
     state, rules = arrays.state[0], arrays.rules[0]
     mass, squares, until = state.mass, state.squares, state.until
     level, light_limit, threshold = state.level, state.light_limit, rules.threshold * state.scope
+    run_most = state.run_most
     for i in range(len(events)):
         if until == 0:
             state.mass, state.squares = mass, squares
@@ -365,7 +433,7 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
                 expect(loads, arrays.brought, arrays.expected, slowness, state)
             raise_level(state, rules, workers)
             threshold = rules.threshold * state.scope
-            until, level, light_limit = state.until, state.level, state.light_limit
+            until, level, light_limit, run_most = state.until, state.level, state.light_limit, state.run_most
         until -= 1
         hashed = events[i, 0]
         weight = weights[i] if weighted else 1.0
@@ -389,14 +457,23 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
             current = np.uint32(key.current)
             whole, others = (key.width == 1) & (not key.hot), left[current]  # A choice of numbers, not of ways.
             if loads[current] >= (light_limit - others if whole else level):
-                if key.full != state.number and not turn(key, pool, loads, level):
-                    key.full = state.number
-                    certain, counted = counts[slot] - errors[slot], mass + weight - begun[slot]
-                    reestimate(key, hashed, certain, counted, workers, state, rules)
-                if key.full == state.number:
-                    if wants_more(key, loads, left, state) and not widen(key, hashed, pool, loads, room, state):
-                        key.tried = state.number
-                    go_on(key, pool, loads)
+                in_row, certain = 1, counts[np.uint64(slot)] - errors[np.uint64(slot)]
+                if (certain <= run_most) & (events[np.uint64(max(i, 1) - 1), 0] == hashed):
+                    in_row = in_a_row(events, i, state)
+                if in_row >= _RUN and (key.hot or rules.split_light):
+                    # At its begin a run leaves a full worker at once; then it may go on above the level for a while.
+                    limit = level if in_row == _RUN else state.run_limit
+                    if loads[current] + others >= limit:
+                        run_on(key, hashed, pool, loads, state)
+                else:
+                    if key.full != state.number and not turn(key, pool, loads, level):
+                        key.full = state.number
+                        counted = mass + weight - begun[slot]
+                        reestimate(key, hashed, certain, counted, workers, state, rules)
+                    if key.full == state.number:
+                        if wants_more(key, loads, left, state) and not widen(key, hashed, pool, loads, room, state):
+                            key.tried = state.number
+                        go_on(key, pool, loads)
             worker = key.current
         else:
             # A cold key follows its bucket; a part of the hashes may go to a second worker.
@@ -413,6 +490,9 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
         squares += weight * weight
         routed[i] = worker
     state.mass, state.squares, state.until = mass, squares, until
+    if len(events):
+        state.in_row = in_a_row(events, len(events) - 1, state)
+        state.last = events[len(events) - 1, 0]
     return routed
 
 

@@ -24,7 +24,11 @@ class LevelFillSettings(Settings):
         10.0, "time between two plans; null: the owner plans and applies", unit="s", least=0.001
     )
     eps: float = setting(
-        0.01, "how far a worker may be above the average for a light key to stay whole", least=0, most=1
+        0.01,
+        "how far a worker may be above the average for a light key to stay whole, and within an interval 4.7 times "
+        "that far for a run of events of one key to go on there",
+        least=0,
+        most=1,
     )
     noise: float = setting(
         0.5,
@@ -59,8 +63,8 @@ class LevelFillSettings(Settings):
     evidence: float = setting(16.0, "events that a key must have had to be tracked", least=1, most=1_000_000)
     widths: tuple[int, ...] = setting(
         (2, 3, 6),
-        "most workers of keys below 2/3 of a fair share, below 0.95, and below 1.67 of it; heavier ones, and by a plan "
-        "those with a fair share and those that it pours, too, may have all",
+        "most workers of keys below 2/3 of a fair share, below 0.95, and below 1.67 of it; heavier ones, those in "
+        "runs, and by a plan those with a fair share and those that it pours, too, may have all",
         least=1,
         most=1_000_000,
     )

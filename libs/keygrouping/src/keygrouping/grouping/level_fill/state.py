@@ -74,6 +74,11 @@ STATE = np.dtype(
         ("deaf_after", np.float64),
         ("expected_at", np.float64),
         ("flexible", np.bool_),
+        ("held", np.float64),
+        ("run_limit", np.float64),
+        ("run_most", np.float64),
+        ("last", np.int64),
+        ("in_row", np.int64),
     ],
     align=True,
 )
@@ -83,7 +88,9 @@ any key's workers since the grouping was made; places of the pool in use; weight
 have filled above the level, which goes by the rest; weight that other sources have brought, if all of them level the
 whole stream, and all weight over that of this source at the last exchange; own weight from which on a source levels its
 own part if it hears nothing, how much there is from one exchange to that, and up to which the loads include what is
-expected of others; whether flexible cold keys may spill."""
+expected of others; whether flexible cold keys may spill; by how much a run may fill a worker above the level, the load
+up to which it may now, and the most weight of a key that is in one; hash of the last event, and how many have had that
+one after the other. Snapshots of versions that knew less end before what is last."""
 
 RULES = np.dtype(
     [
@@ -106,6 +113,8 @@ of keys lighter than 1/1.5, 1/1.05 and 1/.6 of a fair share; whether light keys 
 
 MOST_NOISE = 0.02
 """Of the last interval's average, the most that is allowed for chance: with few events that would be uneven."""
+_RUN_EXCESS = 4.7
+"""Times `eps`, the part of an average load that a run may fill a worker above the level."""
 _MOST_WIDE = 1024
 """Places per worker for the members of wide keys: with thousands of workers all that could be needed were gigabytes."""
 _ROUNDING = 1e-9
@@ -195,6 +204,15 @@ class Arrays(NamedTuple):
         """The most of a load that is allowed for chance; in the first interval that is not known."""
         weight = float(self.state["deaf_after"][0] / DEAF * self.state["scope"][0])
         return MOST_NOISE * weight / len(self.loads) if weight else np.inf
+
+    def run_excess(self, events: float) -> float:
+        """By how much a run may fill a worker above the level, per `eps`; `events`: typical ones of the last interval.
+
+        A part of its average load. Those of several sources partly even each other out, so each may be further off the
+        level of its own part.
+        """
+        own, every = float(self.state["deaf_after"][0] / DEAF), events * float(self.state["unit"][0])
+        return _RUN_EXCESS * float(np.cbrt(own * every**2)) / len(self.loads)
 
     def bear(self, outside: Weights, added: float) -> None:
         """`added` more weight was routed by others, `outside` is all of that in this interval, by worker."""
@@ -336,7 +354,8 @@ class Arrays(NamedTuple):
         A KeyError, TypeError or ValueError if that doesn't fit.
         """
         slots, workers = len(self.hashes), len(self.loads)
-        self.state[0] = tuple(data["numbers"])
+        numbers = data["numbers"]
+        self.state[0] = (*numbers, *self.state[0].tolist()[len(numbers) :])
         self.state["now"] += shift
         self.owners[:] = numbers_from(data["owners"], len(self.owners), workers)
         self.cold[:] = loads_of_any_sign(data["cold"], len(self.cold))

@@ -75,14 +75,15 @@ def test_what_runs_fill_too_far_is_even_at_the_end_of_the_interval() -> None:
     assert np.mean(ends[2:]) <= 0.03
 
 
-def test_a_key_with_most_of_all_events_is_in_no_run() -> None:
-    """It comes many times in a row, but has all workers anyway."""
+@pytest.mark.parametrize(("known", "begin"), [(True, 5), (False, 2)])
+def test_a_key_with_most_of_all_events_is_in_no_run(known: bool, begin: int) -> None:
+    """It comes many times in a row, but has all workers anyway; if no plan knows it, after a quarter of an interval."""
     made = sources(1)
     for seed in range(4):
         random = np.random.default_rng(seed)
         events = HASHES[random.integers(1, 2_000, INTERVAL)]
-        events[random.random(INTERVAL) < 0.999] = HASHES[0]
-        chosen = routed(made, events)[: INTERVAL // 2]
+        events[random.random(INTERVAL) < 0.999] = HASHES[0 if known else 3_000 + seed]
+        chosen = routed(made, events)[: INTERVAL // begin]
     assert lambda_of(chosen, 10) <= 1.01
 
 

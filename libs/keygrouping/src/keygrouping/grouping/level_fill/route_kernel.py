@@ -42,7 +42,7 @@ _FEW = 45.0
 _RUN = 16
 """So many events of a key one after the other are a run, unless the key has most of all events anyway."""
 _RUN_MOST = 0.25
-"""Part of the last interval; a key that has had more in this one is no key in runs, but a hot one."""
+"""Part of an interval; a key that has more by its plan, or has had more in this one, is in no runs, but hot."""
 _REST = 0.7
 """Part of what is still to come to a worker in this interval, so that it evens out what runs have filled too far."""
 
@@ -280,6 +280,12 @@ def run_on(key: Any, hashed: np.int64, pool: Workers, loads: Weights, state: Any
 
 
 @kernel
+def may_run(key: Any, rules: Any) -> bool:
+    """Whether many events in a row are a run: not of a key that is known to have much, or that may not be split."""
+    return (key.hot or rules.split_light) and not (key.planned and key.share > _RUN_MOST)
+
+
+@kernel
 def in_a_row(events: Hashes, at: int, state: Any) -> Any:
     """How many events of the same key have come one after the other up to this one; looks for no more than a run."""
     hashed, first = events[at, 0], at
@@ -460,7 +466,7 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
                 in_row, certain = 1, counts[np.uint64(slot)] - errors[np.uint64(slot)]
                 if (certain <= run_most) & (events[np.uint64(max(i, 1) - 1), 0] == hashed):
                     in_row = in_a_row(events, i, state)
-                if in_row >= _RUN and (key.hot or rules.split_light):
+                if in_row >= _RUN and may_run(key, rules):
                     # At its begin a run leaves a full worker at once; then it may go on above the level for a while.
                     limit = level if in_row == _RUN else state.run_limit
                     if loads[current] + others >= limit:

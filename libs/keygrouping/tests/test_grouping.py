@@ -14,7 +14,7 @@ import jsonschema_rs
 import keygrouping
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from keygrouping.grouping import Grouping, GroupingError, SnapshotError, Space, create, describe, names, schema
 from keygrouping.hashing import SEED, hash_key, hash_keys
@@ -139,6 +139,7 @@ def test_weights_that_are_none_are_refused(name: str, weight: float) -> None:
 
 @every_grouping
 @given(before=batches, after=batches, workers=st.integers(1, 12))
+@example(before=[(0.0, [(0, 1.0)]), (1.0, [(0, 0.5), (0, 1.0)])], after=[], workers=1)
 def test_a_restored_snapshot_goes_on_as_the_original(
     name: str, before: list[Batch], after: list[Batch], workers: int
 ) -> None:

@@ -22,7 +22,7 @@ from keygrouping.grouping.level_fill.scramble import restored, scrambled
 from keygrouping.grouping.level_fill.settings import LevelFillSettings
 from keygrouping.grouping.level_fill.shares import Counts, Estimates, Seen
 from keygrouping.grouping.level_fill.sizes import capacities_for, empty_arrays, hot_from, tracked_from
-from keygrouping.grouping.level_fill.state import CAUSES, WAYS, Arrays
+from keygrouping.grouping.level_fill.state import CAUSES, STATE, WAYS, Arrays
 from keygrouping.grouping.level_fill.strain import above, strain
 from keygrouping.grouping.protocol import (
     CHECKS,
@@ -376,8 +376,13 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             before.keys["planned"][before.tracked] = True
         self._arrays = before._replace(owners=plan.placement.owners, pool=np.zeros(len(before.pool), np.int32))
         self._take(plan)
+        self._let_run(plan)
         self._arrays.state["now"] = self._now
         install(self._arrays, before.pool, plan.placement.keys)
+
+    def _let_run(self, plan: Plan) -> None:
+        """Say how far runs may go above the level from now on."""
+        self._arrays.state["held"] = self._settings.eps * self._arrays.run_excess(plan.estimates.interval)
 
     def _expect(self, plan: Plan) -> None:
         """Let loads grow by what others should bring of keys with one worker by this plan, until they are heard.
@@ -404,7 +409,6 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             arrays.room[:] = plan.placement.room
             least = 0.0 if self._settings.split == "all" else hot_from(self._settings, self._workers)
             arrays.rules["hot_share"] = max(plan.placement.heaviest_rock, least)
-            arrays.state["held"] = self._settings.eps * arrays.run_excess(plan.estimates.interval)
             arrays.state["flexible"] = plan.flexible and self._settings.flexible > 0
 
     @property
@@ -476,6 +480,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         if self._ticks is not None:
             self._ticks.began = began
         self._take(plan)
+        if plan is not None and len(state["numbers"]) < len(STATE.names or ()):  # of a version without runs
+            self._let_run(plan)
         self._refit(slack=False)
 
     def _take_over(self, other: Self) -> bool:

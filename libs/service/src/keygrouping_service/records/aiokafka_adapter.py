@@ -89,8 +89,8 @@ class PartitionSource:
 class PartitionsSource:
     """Several partitions of a started consumer that was made with `unpacking`; it is assigned and sought as ever.
 
-    Nothing stops it: a batch that can't be read is fetched a second time, as it may have come wrongly, then passed
-    over, and is among what was left out.
+    A batch that can't be read does not stop it, unless its length is what is damaged: it is fetched once more, as it
+    may have come wrongly, then passed over, and is among what was left out.
     """
 
     def __init__(self, consumer: AIOKafkaConsumer, unpacking: Unpacking) -> None:

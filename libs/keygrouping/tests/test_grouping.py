@@ -134,7 +134,15 @@ def test_weights_that_are_none_are_refused(name: str, weight: float) -> None:
         grouping.route_batch(hashes, np.array([1.0, weight]), 0.0)
     with pytest.raises(ValueError, match="weights must be finite and not negative"):
         grouping.route(key_of(0), weight)
+    with pytest.raises(ValueError, match="weights must be finite and not negative; worker 2 has"):
+        grouping.bear(np.array([1.0, 0.0, weight, 0.0]))
     assert grouping.snapshot() == before
+
+
+@every_grouping
+def test_loads_are_one_for_each_worker(name: str) -> None:
+    with pytest.raises(ValueError, match=r"loads must have shape \(4,\), not \(1,\)"):
+        quick(name, 4).bear(np.array([1.0]))
 
 
 @every_grouping

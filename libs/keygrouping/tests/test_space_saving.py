@@ -1,6 +1,7 @@
 """SpaceSaving against exact counts: never an error beyond the stated bound, and nothing heavy is missed."""
 
 import json
+import math
 from typing import Any
 
 import datasketches
@@ -242,6 +243,14 @@ def test_damaged_data_is_refused(damage: dict[str, Any]) -> None:
     sketch.update(HASHES[[3, 3, 5]])
     with pytest.raises((KeyError, TypeError, ValueError)):
         SpaceSaving.from_data(CAPACITY, {**sketch.to_data(), **damage})
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf, -1.0])
+def test_weights_that_are_none_are_refused(weight: float) -> None:
+    sketch = SpaceSaving(CAPACITY)
+    with pytest.raises(ValueError, match="weights must be finite and not negative; event 1 of the batch has"):
+        sketch.update(HASHES[[3, 5]], np.array([1.0, weight]))
+    assert not sketch.to_data()["hash"]
 
 
 def test_sketches_of_other_capacities_and_shapes_are_refused() -> None:

@@ -44,7 +44,18 @@ def _interval_table(intervals: tuple[Interval, ...]) -> Table:
     shown = np.unique(np.linspace(0, len(intervals) - 1, min(_ROWS, len(intervals))).round().astype(int)).tolist()
     title = "intervals" if len(shown) == len(intervals) else f"{len(shown)} of {len(intervals):,} intervals"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    names = ("until", "λ", "STD_DEV", "workers per key", "width changes", "moved state", "efficiency", "p50", "p99")
+    names = (
+        "until",
+        "λ",
+        "least share",
+        "STD_DEV",
+        "workers per key",
+        "width changes",
+        "moved state",
+        "efficiency",
+        "p50",
+        "p99",
+    )
     for name in names:
         table.add_column(name, justify="right")
     for index in shown:
@@ -57,6 +68,7 @@ def _figures(interval: Interval) -> tuple[str, ...]:
     return (
         f"{interval.end:,}",
         f"{measures.lambda_:.3f}",
+        f"{measures.least_share:.3f}",
         f"{measures.std_dev:.3f}",
         f"{measures.dist_cost:.3f}",
         f"{measures.width_changes:,}",

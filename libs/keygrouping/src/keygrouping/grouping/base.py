@@ -19,6 +19,7 @@ from keygrouping.grouping.protocol import (
 )
 from keygrouping.hashing import hash_key
 from keygrouping.settings import Settings
+from keygrouping.weights import check_weights
 
 SNAPSHOT_VERSION = 1
 NO_WEIGHTS: Weights = np.empty(0)
@@ -90,6 +91,12 @@ class BaseGrouping(ABC, Generic[SettingsType]):
     def explain(self, key: bytes | str) -> Explanation: ...
 
     def bear(self, loads: Weights) -> None:
+        if loads.shape != (self._workers,):  # One number would count for every worker.
+            raise ValueError(f"loads must have shape ({self._workers},), not {loads.shape}")
+        check_weights(loads, "worker {}")
+        self._bear(loads)
+
+    def _bear(self, loads: Weights) -> None:
         """Nothing to do without loads; those of a whole life would starve a worker once a pinned key has left it."""
 
     def spaces(self) -> tuple[Space, ...]:
@@ -200,21 +207,6 @@ def kernel_arrays(hashes: Hashes, weights: Weights | None, columns: int) -> tupl
     weights = np.require(weights, np.float64, ["C", "W"])
     check_weights(weights)
     return hashes, weights
-
-
-def check_weights(weights: Weights) -> None:
-    """ValueError, which names the first bad one, unless all weights are finite and not negative."""
-    if weights.size and not (weights.min() >= 0.0 and weights.max() < np.inf):  # NaN fails the first.
-        bad = int(np.flatnonzero(~((weights >= 0.0) & (weights < np.inf)))[0])
-        raise ValueError(
-            f"weights must be finite and not negative; event {bad} of the batch has {float(weights[bad])!r}"
-        )
-
-
-def check_weight(weight: float) -> None:
-    """As `check_weights`, of one event; without an array, which would take longer than to route it."""
-    if not 0.0 <= weight < math.inf:
-        raise ValueError(f"weights must be finite and not negative, not {weight!r}")
 
 
 def loads_from(state: Any, workers: int) -> Weights:

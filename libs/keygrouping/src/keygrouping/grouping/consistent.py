@@ -107,7 +107,7 @@ class Consistent(BaseGrouping[ConsistentSettings]):
         self._advance(now)
         return self._loads, self._total, self._owners, 1 + self._settings.tolerance
 
-    def bear(self, loads: Weights) -> None:
+    def _bear(self, loads: Weights) -> None:
         owned = np.bincount(self._owners, minlength=self._workers)
         self._loads += (loads / owned)[self._owners]
         self._total += loads.sum()

@@ -2,10 +2,11 @@
 
 from typing import Any, ClassVar
 
-from keygrouping.grouping.base import BaseGrouping, check_weight, kernel_arrays
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.settings import Settings
+from keygrouping.weights import check_weight
 
 
 class Key(BaseGrouping[Settings]):

@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.grouping.base import check_weights
 from keygrouping.grouping.protocol import Grouping, Hashes, Weights, Workers
 from keygrouping.hashing import hash_key, worker_of
+from keygrouping.weights import check_weights
 
 Action = Literal["pin", "split", "whole", "isolate"]
 

@@ -159,8 +159,8 @@ class Grouping(Protocol):
     def bear(self, loads: Weights) -> None:
         """Workers have got this much weight that this grouping has not routed, such as that of a pinned key.
 
-        `loads` has shape (workers,), is finite and not negative. Groupings that go by the loads of late route and plan
-        around it; the others do nothing.
+        `loads` has shape (workers,), is finite and not negative, else it is a ValueError. Groupings that go by the
+        loads of late route and plan around it; the others do nothing.
         """
 
     def resize(self, workers: int) -> None:

@@ -4,9 +4,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from keygrouping.grouping.base import BaseGrouping, check_weight, check_weights
+from keygrouping.grouping.base import BaseGrouping
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
 from keygrouping.settings import Settings
+from keygrouping.weights import check_weight, check_weights
 
 
 class Shuffle(BaseGrouping[Settings]):

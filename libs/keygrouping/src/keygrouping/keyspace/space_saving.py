@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping.weights import check_weights
+
 COUNTER = np.dtype(
     [("hash", np.int64), ("count", np.float64), ("error", np.float64), ("tag", np.int32), ("used", np.int32)],
     align=True,
@@ -99,7 +101,10 @@ class SpaceSaving:
         return hashes
 
     def update(self, hashes: NDArray[np.int64], weights: NDArray[np.float64] | None = None) -> None:
-        """Count n events by their keys' hashes, shape (n,); weights (n,), None stands for ones."""
+        """Count n events by their keys' hashes, shape (n,); weights (n,), None stands for ones.
+
+        ValueError if a weight is NaN, infinite or negative.
+        """
         from keygrouping.keyspace._space_saving_kernel import update_all
 
         hashes = np.require(hashes, np.int64, ["C", "W"])
@@ -108,6 +113,7 @@ class SpaceSaving:
             raise ValueError(
                 f"hashes and weights must have the same shape (n,), not {hashes.shape} and {weights.shape}"
             )
+        check_weights(weights)
         update_all(self.counters, self.sketch, hashes, weights)
 
     @property

@@ -160,7 +160,7 @@ class HeadGrouping(SharedWidths[HeadSettingsType], Generic[HeadSettingsType]):
         arrays = Arrays(self._tree, keys.counters, keys.sketch, self._counts, self._rules, self._wide.table)
         return arrays, workers, first_leaf(workers), self.shared
 
-    def bear(self, loads: Weights) -> None:
+    def _bear(self, loads: Weights) -> None:
         self._tree = tree_of(loads_of(self._tree, self._workers) + loads)
 
     def explain(self, key: bytes | str) -> Explanation:

@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from keygrouping.grouping.base import BaseGrouping, check_weight, kernel_arrays, loads_from
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
 from keygrouping.hashing import SECOND_SEED, SEED, choice_seeds, hash_key, worker_of
 from keygrouping.settings import Settings, setting
+from keygrouping.weights import check_weight
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class Dkg(SharedWidths[DkgSettings]):
         self._advance(now)
         return self._loads, self._keys.items, self._totals, self._rules
 
-    def bear(self, loads: Weights) -> None:
+    def _bear(self, loads: Weights) -> None:
         self._loads += loads
         self._totals["load"] += loads.sum()
 

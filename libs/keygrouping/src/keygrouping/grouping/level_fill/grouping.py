@@ -109,9 +109,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             return False
         return not self._estimates.strains.keeps(strain(arrays, self._outside, self._settings))
 
-    def bear(self, loads: Weights) -> None:
-        if loads.shape != self._outside.shape:  # One number would count for every worker.
-            raise ValueError(f"loads must have shape {self._outside.shape}, not {loads.shape}")
+    def _bear(self, loads: Weights) -> None:
         self._outside += loads
         self._arrays.loads[:] += loads * self._arrays.slowness
         self._arrays.bear(self._outside, float(loads.sum()))

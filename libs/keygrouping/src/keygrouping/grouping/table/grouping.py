@@ -141,7 +141,7 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         self._advance(now)
         return self._keys.each(event, self._background, self._now)
 
-    def bear(self, loads: Weights) -> None:
+    def _bear(self, loads: Weights) -> None:
         self._background += loads
 
     def statistics(self, now: float | None = None) -> dict[str, Any]:

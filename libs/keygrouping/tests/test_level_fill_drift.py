@@ -51,6 +51,15 @@ def drift_of(plan: dict[str, Any]) -> float:
     return float(plan["estimates"]["drift"])
 
 
+def widths_of(told: dict[str, Any]) -> dict[int, int]:
+    """Of the keys in a plan, or in what a source has counted."""
+    return dict(zip(told["hashes"], told["width"], strict=True))
+
+
+def usual_drift_of(plan: dict[str, Any]) -> float:
+    return float(plan["estimates"]["usual_drift"])
+
+
 @pytest.mark.parametrize("workers", [10, 50])
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("z", [0.5, 1.0, 2.0])
@@ -66,8 +75,28 @@ def test_a_stream_that_changes_once_is_steady_again_two_intervals_later() -> Non
     made, seen = sources(1), []
     for interval in range(10):
         route(made, drawn(interval, 1.0, first=0 if interval < 5 else 100))
-        seen.append(drift_of(next_plan(made)) >= DRIFTING)
+        plan = next_plan(made)
+        seen.append(max(drift_of(plan), usual_drift_of(plan)) >= DRIFTING)
     assert seen[:6] == [False] * 5 + [True] and not any(seen[7:])
+
+
+def test_a_stream_that_often_changes_is_not_steady_between_two_changes() -> None:
+    """Every third interval has other keys: the last one alone tells of none, but no key loses a worker for it."""
+    (source,), seen, compared = sources(1), [], 0
+    for interval in range(18):
+        route([source], drawn(interval, 1.0, first=100 * (interval // 3)))
+        before = widths_of(source.interim_statistics())
+        plan = next_plan([source])
+        seen.append((drift_of(plan) >= DRIFTING, usual_drift_of(plan) >= DRIFTING))
+        if interval < 6 or seen[-1][0]:
+            continue
+        after = widths_of(plan)
+        kept = [key for key, width in before.items() if width > 1 and key in after]
+        assert all(after[key] >= before[key] for key in kept)
+        compared += len(kept)
+    assert not all(lately for lately, _ in seen[6:])
+    assert all(usually for _, usually in seen[6:])
+    assert compared > 20
 
 
 @pytest.mark.parametrize(("deviations", "drifts"), [(3.0, True), (6.0, True), (0.0, False)])
@@ -102,14 +131,13 @@ def test_where_keys_drift_none_loses_a_worker() -> None:
     for interval in range(6):
         for part in range(4):
             route(made, drawn(interval, 1.0, first=300 * (4 * interval + part), size=INTERVAL // 4))
-        counts = made[0].interim_statistics()
-        before = {key: width for key, width in zip(counts["hashes"], counts["width"], strict=True) if width > 1}
+        before = widths_of(made[0].interim_statistics())
         plan = next_plan(made)
         if interval < 2:
             continue
         assert drift_of(plan) >= DRIFTING
-        after = dict(zip(plan["hashes"], plan["width"], strict=True))
-        kept = [key for key in before if key in after]
+        after = widths_of(plan)
+        kept = [key for key, width in before.items() if width > 1 and key in after]
         assert all(after[key] >= before[key] for key in kept)
         compared += len(kept)
     assert compared > 20
@@ -122,7 +150,7 @@ def test_where_keys_drift_no_plan_is_urgent() -> None:
         route(made, drawn(interval, 1.0, first=300 * interval))
         plan = next_plan(made)
     flood = HASHES[np.concatenate([np.zeros(3_000, int), np.arange(3_000)])]
-    steady = {**plan, "estimates": {**plan["estimates"], "drift": 1.0}}
+    steady = {**plan, "estimates": {**plan["estimates"], "drift": 1.0, "usual_drift": 1.0}}
     asked = []
     for each in (plan, steady):
         (source,) = sources(1)

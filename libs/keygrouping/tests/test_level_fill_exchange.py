@@ -16,7 +16,8 @@ from keygrouping.hashing import hash_keys
 from keygrouping.simulate import exchange
 from numpy.typing import NDArray
 
-KEYS = hash_keys([b"key%d" % number for number in range(204)])
+KEYS = hash_keys([b"key%d" % number for number in range(1_001)])
+FEW = 204
 PARTITIONS = 20
 INTERVAL = 40_000
 MARKS = sorted({*CHECKS, *(number / EXCHANGES for number in range(1, EXCHANGES + 1))})
@@ -29,7 +30,7 @@ def sources_of(count: int, workers: int = 10, **settings: object) -> list[LevelF
 
 def skewed(random: np.random.Generator, share: float, events: int = INTERVAL) -> NDArray[np.int64]:
     """One key with this share, all others alike."""
-    return np.where(random.random(events) < share, 0, random.integers(1, len(KEYS), events))
+    return np.where(random.random(events) < share, 0, random.integers(1, FEW, events))
 
 
 def origins(keys: NDArray[np.int64], sources: int, by_key: bool) -> NDArray[np.int64]:
@@ -86,6 +87,31 @@ def test_sources_with_other_keys_split_no_more_of_them_than_one_plan_needs(share
     lambdas, costs = np.array(figures[2:]).T
     assert together(sources)
     assert costs.max() <= 1.05 and lambdas.max() <= 1.01
+
+
+@pytest.mark.parametrize("events", [0, 1, 200])
+def test_an_interval_with_hardly_any_events_does_not_tell_that_the_stream_is_another(events: int) -> None:
+    random, sources = np.random.default_rng(3), sources_of(5)
+    for _ in range(4):
+        interval(sources, skewed(random, 0.4))
+    for _ in range(2):
+        if events:
+            interval(sources, skewed(random, 0.4, events))
+        else:
+            share_plan(sources, whole=True)
+        assert together(sources)
+        lambda_, cost = interval(sources, skewed(random, 0.4))
+        assert together(sources)
+        assert cost <= 1.06 and lambda_ <= 1.01
+
+
+def test_a_stream_that_stays_at_few_events_is_judged_by_them() -> None:
+    random, sources = np.random.default_rng(3), sources_of(5)
+    for events in (INTERVAL, INTERVAL, INTERVAL, INTERVAL // 10):
+        interval(sources, skewed(random, 0.4, events))
+    assert together(sources)
+    interval(sources, skewed(random, 0.4, INTERVAL // 10), by_key=False)
+    assert not together(sources)
 
 
 def test_keys_that_an_interval_has_split_are_whole_in_the_next_one() -> None:
@@ -157,7 +183,7 @@ def test_what_has_stopped_or_burst_inside_of_an_interval_is_evened_out_in_it() -
     for _ in range(3):
         interval(sources, skewed(random, 0.6))
     assert together(sources)
-    half, other = INTERVAL // 2, np.where(random.random(INTERVAL) < 0.9, 7, random.integers(0, len(KEYS), INTERVAL))
+    half, other = INTERVAL // 2, np.where(random.random(INTERVAL) < 0.9, 7, random.integers(0, FEW, INTERVAL))
     assert interval(sources, np.concatenate([skewed(random, 0.6)[:half], other[:half]]))[0] <= 1.02
     assert not together(sources), "a part of the stream has changed its source"
 
@@ -193,7 +219,7 @@ def test_what_a_part_of_an_interval_tells_of_light_keys_changes_no_level() -> No
         interval(sources, skewed(random, 0.0))
     assert together(sources)
     for source in sources:
-        source.route_batch(KEYS[np.repeat(random.integers(0, len(KEYS), 10), 10)], None, 0.0)
+        source.route_batch(KEYS[np.repeat(random.integers(0, FEW, 10), 10)], None, 0.0)
     share_plan(sources, whole=False)
     assert together(sources)
 
@@ -233,8 +259,8 @@ def test_what_others_bring_of_keys_with_one_worker_is_expected_before_they_tell_
     """The first has a hot key, which fills the gap that cold keys of the second leave, between exchanges, too."""
     sources = sources_of(2, 2)
     level_all(sources)
-    chosen = sources[1].route_batch(KEYS[1:], None, 0.0)
-    cold, loads = KEYS[1:][chosen == 1], np.bincount(chosen, minlength=2)
+    chosen = sources[1].route_batch(KEYS[1:FEW], None, 0.0)
+    cold, loads = KEYS[1:FEW][chosen == 1], np.bincount(chosen, minlength=2)
     for number in range(40):
         for source, keys in zip(sources, (np.repeat(KEYS[:1], 3 * len(cold), axis=0), cold), strict=True):
             loads = loads + np.bincount(source.route_batch(keys, None, 0.0), minlength=2)
@@ -249,6 +275,24 @@ def test_a_stream_that_comes_from_one_source_after_the_other_is_not_leveled_as_a
         keys = skewed(random, 0.4)
         interval(sources, keys[np.argsort(origins(keys, 4, by_key=True), kind="stable")])
         assert not together(sources)
+
+
+@pytest.mark.parametrize("in_turn", ["all", "batches"])
+def test_where_sources_bring_their_parts_in_turn_plans_leave_it_as_even_as_it_is_without(in_turn: str) -> None:
+    """As if each reads what has waited, or some hundreds of events at a time: by fewer workers λ would be 1.05."""
+    light, lambdas = 1 / np.arange(1, 1_001) ** 0.8, {}
+    light /= light.sum()
+    for planned in (True, False):
+        random, sources = np.random.default_rng(5), sources_of(5, 50, planned=planned)
+        found = []
+        for _ in range(7):
+            keys = np.where(random.random(INTERVAL) < 0.3, 0, 1 + random.choice(1_000, INTERVAL, p=light))
+            turns = origins(keys, 5, by_key=True)
+            if in_turn == "batches":
+                turns = turns + 5 * (np.arange(len(keys)) // 2_500)
+            found.append(interval(sources, keys[np.argsort(turns, kind="stable")])[0])
+        lambdas[planned] = float(np.mean(found[2:]))
+    assert lambdas[True] <= 1.01 * lambdas[False]
 
 
 def test_who_hears_nothing_more_goes_on_by_its_own_part() -> None:
@@ -335,7 +379,7 @@ def test_a_report_that_is_none_is_left_out_and_named(wrong: dict[str, Any]) -> N
     sources = sources_of(3)
     level_all(sources)
     for source in sources:
-        source.route_batch(KEYS, None, 0.0)
+        source.route_batch(KEYS[:FEW], None, 0.0)
     report = sources[2].report()
     assert sources[0].hear([{**report, **wrong}, report]) == [0] and sources[1].hear([report]) == []
     assert sources[0].snapshot() == sources[1].snapshot()

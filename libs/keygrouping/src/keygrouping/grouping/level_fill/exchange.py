@@ -105,8 +105,10 @@ class Swing:
         """Inside of an interval, with other settings or workers; what the last ones were like still counts."""
         return Swing(past=self.past)
 
-    def ended(self) -> "Swing":
-        """In the next interval."""
+    def ended(self, *, tells: bool = True) -> "Swing":
+        """In the next interval; unless the one before `tells` anything, as it has hardly had events, it is as none."""
+        if not tells:
+            return Swing(before=self.before, past=self.past)
         inside = self._inside
         past = self.past if inside is None else (*self.past, inside)
         alone = not self.all or self.own[-1] == self.all[-1]
@@ -153,9 +155,17 @@ class Swing:
 
 def may_level_together(sources: Sequence[Counts]) -> bool:
     """Whether sources that have counted this tell each other, and in time, what they don't know of the stream."""
-    if len(sources) < 2 or _swinging(sources) > _STEADY:
+    if len(sources) < 2 or _swinging(sources) + _unheard(sources) > _STEADY:
         return False
     return _uneven(sources) >= _UNEVEN and _apart(sources) >= _APART
+
+
+def parts_swing(sources: Sequence[Counts]) -> bool:
+    """Whether the stream comes from now this source and now that one, as if each read what has waited in turn.
+
+    Then no source is level by the targets that it has by what it brings on average, so keys keep their workers.
+    """
+    return len(sources) > 1 and _unheard(sources) <= _STEADY < _swinging(sources)
 
 
 def light_in_each(sources: Sequence[Counts], workers: int, *, already: bool) -> bool:
@@ -170,17 +180,21 @@ def light_in_each(sources: Sequence[Counts], workers: int, *, already: bool) -> 
 
 
 def _swinging(sources: Sequence[Counts]) -> float:
-    """The part of the stream that changes its source between two exchanges, or that was not heard of by all.
+    """The part of the stream that changes its source between two exchanges; all, where one source does not know."""
+    swings = [source.swing for source in sources if source.swing is not None]
+    return sum(swings) if len(swings) == len(sources) else 1.0
+
+
+def _unheard(sources: Sequence[Counts]) -> float:
+    """The part of the stream that was not heard of by all.
 
     Beside a source that isn't heard, or tells something else than what it has counted, the others take their own parts
     for larger or smaller than they are.
     """
-    mass, swinging = sum(source.mass for source in sources), 0.0
-    for source in sources:
-        if source.swing is None or source.part is None or not mass:
-            return 1.0
-        swinging += source.swing + abs(source.part - source.mass / mass)
-    return swinging
+    mass = sum(source.mass for source in sources)
+    parts = [(source.part, source.mass / mass) for source in sources if mass]
+    told = [abs(heard - counted) for heard, counted in parts if heard is not None]
+    return sum(told) if len(told) == len(sources) else 1.0
 
 
 def _uneven(sources: Sequence[Counts]) -> float:

@@ -6,6 +6,7 @@ places the keys that fit on one worker, and pours the others to one common water
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping.base import NO_WEIGHTS, BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.level_fill.buckets import resized
-from keygrouping.grouping.level_fill.exchange import Report, Swing, light_in_each, may_level_together
+from keygrouping.grouping.level_fill.exchange import Report, Swing, light_in_each, may_level_together, parts_swing
 from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
 from keygrouping.grouping.level_fill.plan import Placement, Shares, moved, place, rock_share
@@ -178,8 +179,9 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         sets = len(arrays.hashes) // WAYS
         chosen = self._settings
         estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
-        placement = self._placed(shares)
-        together = self._next_together(counts, placement) if seen.whole else _still_together(self._plan, placement)
+        tells = seen.whole and not self._estimates.lulled(seen.events)
+        placement = self._placed(replace(shares, keep=shares.keep or (tells and parts_swing(counts))))
+        together = self._next_together(counts, placement) if tells else _still_together(self._plan, placement)
         return self._planned(shares.keys, placement, estimates, together)
 
     def apply(self, plan: Mapping[str, Any]) -> None:
@@ -313,8 +315,9 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._checked = due
 
     def _begin_interval(self) -> None:
+        heard = self._swing.all[-1] / float(self._arrays.state["unit"][0]) if self._swing.all else np.inf
         self._arrays.begin_interval()
-        self._swing = self._swing.ended()
+        self._swing = self._swing.ended(tells=not self._estimates.lulled(heard))
         self._outside = np.zeros(self._workers)
 
     def _follow_own(self, counts: Counts) -> None:
@@ -526,7 +529,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
 
 def _still_together(plan: Plan | None, placement: Placement) -> bool:
-    """Whether sources that level the whole stream by a plan go on so with the next one, inside of an interval.
+    """Whether sources that level the whole stream by a plan go on so with the next one, inside of an interval or after
+    one with hardly any events.
 
     Not if hot keys have filled the gaps, and are few now. That light keys do, only whole intervals tell.
     """

@@ -7,8 +7,9 @@
    several.
 4. Hot keys are poured up to one common water level above the rocks: first where they already are.
 
-While keys drift (see `shares.Estimates`), and after an interval that was far from level (see `strain`), they keep all
-workers that they have got. Where no key is hot then, a worker that is a member of too few of them gets more.
+While keys drift (see `shares.Estimates`), after an interval that was far from level (see `strain`), and where the
+stream comes from now this source and now that one (see `exchange.parts_swing`), keys keep all workers that they have
+got. Where no key is hot then, a worker that is a member of too few of them gets more.
 
 So few keys change their workers, and K keys on W workers need at most K + W - 1 pairs.
 """

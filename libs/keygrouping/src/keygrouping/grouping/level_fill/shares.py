@@ -19,13 +19,15 @@ _JUMP = 4.0
 """Standard deviations from which on an estimate restarts."""
 _HEAVIEST = 1e150
 """Weight whose square is still a number."""
-_NUMBERS = ("events", "interval", "intervals", "bursts", "compared", "chance", "drift")
+_NUMBERS = ("events", "interval", "intervals", "bursts", "compared", "chance", "drift", "usual_drift")
 _DRIFTING = 1.4
 """Drift from which on keys keep their workers."""
 _LATE = 0.15
 """See `Seen.late`: 0.12 at most where keys come at all times; 0.2 to 0.5 from a backlog, in runs and sorted by key."""
 _FEW = 500.0
 """Typical events per worker and interval: fewer don't tell how many workers are enough for a key."""
+_LULL = 0.25
+"""Of the events of the interval before."""
 _MOST_DRIFT = 3.0
 """Of one interval, so that a stream that changes once, and much, counts as steady again soon."""
 _STEADY_KEYS = 10
@@ -218,11 +220,15 @@ class Estimates:
     drift: float
     """Variance of the tracked keys' shares from interval to interval over that of independent events, the last interval
     counting as much as all before it; 1: by chance only."""
+    usual_drift: float
+    """The same, a mean over as many intervals as are remembered: a stream whose keys change now and then, such as the
+    words of a text, is not steady between two changes; one that changes once is."""
 
     @classmethod
     def none(cls, buckets: int) -> "Estimates":
         """Nothing is known yet."""
-        nothing, cold, numbers = np.empty(0), np.zeros(buckets), dict.fromkeys(_NUMBERS, 0.0) | {"drift": 1.0}
+        nothing, cold = np.empty(0), np.zeros(buckets)
+        numbers = dict.fromkeys(_NUMBERS, 0.0) | {"drift": 1.0, "usual_drift": 1.0}
         return cls(np.empty(0, np.int64), nothing, nothing, cold, cold, Strains(), **numbers)
 
     @classmethod
@@ -233,6 +239,7 @@ class Estimates:
             raise ValueError("estimates whose keys are not in order")
         shares, ages = loads_from(data["shares"], len(hashes)), loads_from(data["ages"], len(hashes))
         cold, cold_ages = loads_from(data["cold"], buckets), loads_from(data["cold_ages"], buckets)
+        data = {"usual_drift": 1.0, **data}  # which a version before did not know
         numbers = loads_from([data[name] for name in _NUMBERS], len(_NUMBERS)).tolist()
         if np.any(np.concatenate([shares, ages, cold, cold_ages, numbers]) > _HEAVIEST):
             raise ValueError("estimates that are too large")
@@ -241,7 +248,11 @@ class Estimates:
     @property
     def drifts(self) -> bool:
         """Whether keys change from interval to interval by more than chance."""
-        return _drifts(self.drift)
+        return _drifts(self.drift, self.usual_drift)
+
+    def lulled(self, events: float) -> bool:
+        """Whether an interval with so many typical events, or none, has too few to tell what the stream is like."""
+        return events < _LULL * self.interval
 
     def to_data(self) -> dict[str, Any]:
         """As plain JSON data."""
@@ -275,7 +286,7 @@ class Estimates:
         events = seen.events * intervals if whole else max(self.events, seen.events)
         # The first interval tells nothing of plans: there was none before.
         strains = self.strains.next(seen.strain, memory) if whole and self.intervals else self.strains
-        drift = self._drift(shares, ages, seen) if whole else self.drift
+        drift, usual = self._drifts_next(shares, ages, seen, intervals) if whole else (self.drift, self.usual_drift)
         planned = Shares(
             _selected(seen.keys, kept, new[kept]),
             new_cold,
@@ -283,13 +294,13 @@ class Estimates:
             max(self.interval, seen.events / max(1, seen.sources)),
             np.minimum(seen.outside / seen.mass, 1.0) if seen.mass else np.zeros(len(seen.outside)),
             bursts,
-            _drifts(drift) or self._sees_few(seen) or strains.keeps(0.0 if whole else seen.strain),
+            _drifts(drift, usual) or self._sees_few(seen) or strains.keeps(0.0 if whole else seen.strain),
         )
         if not whole:
             return self, planned
         hashes = seen.keys.hashes[kept]
         chance = self.chance + (1 / seen.events - self.chance) / intervals
-        numbers = (events, seen.events, intervals, bursts, compared, chance, drift)
+        numbers = (events, seen.events, intervals, bursts, compared, chance, drift, usual)
         return Estimates(hashes, new[kept], new_ages[kept], new_cold, new_cold_ages, strains, *numbers), planned
 
     def folded(self, buckets: int) -> "Estimates":
@@ -316,19 +327,23 @@ class Estimates:
         compared = min(self.compared + 1, memory)
         return self.bursts + (seen - self.bursts) / compared, compared
 
-    def _drift(self, shares: Weights, ages: Weights, seen: Seen) -> float:
-        """The drift with another interval; the `shares` of what was seen, as known before, and their `ages`.
+    def _drifts_next(self, shares: Weights, ages: Weights, seen: Seen, intervals: float) -> tuple[float, float]:
+        """`drift` and `usual_drift` with another interval, which makes so many.
 
         There is nothing to compare a first one with: keys whose events come all at once are taken for such that drift.
         """
         if not self.intervals:
-            return _DRIFTING if seen.late > _LATE else self.drift
+            return (_DRIFTING if seen.late > _LATE else self.drift), self.usual_drift
+        latest = min(self._drift_in(shares, ages, seen), _MOST_DRIFT)
+        return (self.drift + latest) / 2, self.usual_drift + (latest - self.usual_drift) / intervals
+
+    def _drift_in(self, shares: Weights, ages: Weights, seen: Seen) -> float:
+        """That of this interval alone; the `shares` of what was seen, as known before, and their `ages`."""
         told = (ages > 0) & (np.maximum(shares, seen.keys.shares) * seen.events >= _TELLING)
         before, age, now = shares[told], ages[told], seen.keys.shares[told]
         likely = np.maximum((before * age + now) / (age + 1), 1 / seen.events)
         squares = float(((now - before) ** 2 / (likely * (1 / seen.events + self.chance / age))).sum())
-        latest = (squares + _STEADY_KEYS) / (len(now) + _STEADY_KEYS)
-        return (self.drift + min(latest, _MOST_DRIFT)) / 2
+        return (squares + _STEADY_KEYS) / (len(now) + _STEADY_KEYS)
 
     def _sees_few(self, seen: Seen) -> bool:
         return max(self.interval, seen.events) <= _FEW * len(seen.outside)
@@ -341,8 +356,8 @@ class Estimates:
         return np.where(found, self.shares[at], 0.0), np.where(found, self.ages[at], 0.0)
 
 
-def _drifts(drift: float) -> bool:
-    return drift >= _DRIFTING
+def _drifts(drift: float, usual: float) -> bool:
+    return max(drift, usual) >= _DRIFTING
 
 
 def _updated(before: Weights, ages: Weights, seen: Weights, events: float, memory: int) -> tuple[Weights, Weights]:

@@ -1,22 +1,27 @@
 """An app that shares hot keys, as its users run it, which writes down what it does.
 
-sharing_program.py BROKERS PREFIX LOG SECONDS LANES SESSION at-least-once|exactly-once|merged
+sharing_program.py BROKERS PREFIX LOG SECONDS LANES SESSION at-least-once|exactly-once|merged [first]
+
+`first`: it kills itself while its first transaction of an input partition is open and all of it is written.
 """
 
 import asyncio
 import hashlib
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 from keygrouping.app import TEXT, App, Event, Output, Reject, State, Topic
+from keygrouping_app.kafka.transactions import OnceProducer
 from keygrouping_service.testing import note
 
-brokers, prefix, log, seconds, lanes, session, how = sys.argv[1:]
+brokers, prefix, log, seconds, lanes, session, how, *struck = sys.argv[1:]
 app = App(
     f"{prefix}-group",
     brokers=brokers,
@@ -84,5 +89,20 @@ if how == "merged":
 else:
     app.on(f"{prefix}-in", exactly_once=how == "exactly-once", **given)(work)
 
+
+def strike() -> None:
+    """Has this process kill itself."""
+    end = OnceProducer.commit_transaction
+
+    async def struck_end(self: OnceProducer) -> None:
+        if self._txn_manager.transactional_id.startswith(f"{prefix}-group/{prefix}-in/"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        await end(self)
+
+    patch.object(OnceProducer, "commit_transaction", struck_end).start()
+
+
 if __name__ == "__main__":
+    if struck:
+        strike()
     app.run()

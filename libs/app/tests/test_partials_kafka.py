@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions, NewTopic
 from keygrouping_app import App, AppError, Event, Output, State
 from keygrouping_local.ports import free_ports
@@ -63,6 +63,15 @@ class Site:
     async def letters(self) -> list[str]:
         found = [dict(each.headers) for each in await self.cluster.read(self.dead)]
         return [(each["keygrouping-reason"] or b"").decode() for each in found]
+
+
+async def abort(site: Site, partition: int, topic: str, key: bytes) -> None:
+    """As a member that has died in a transaction of an input partition leaves it, once it is ended."""
+    name = f"{site.group}/{site.topic}/{partition}"
+    async with AIOKafkaProducer(bootstrap_servers=site.cluster.bootstrap_servers, transactional_id=name) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"{}", key, partition)
+        await producer.abort_transaction()
 
 
 @pytest.fixture
@@ -230,6 +239,29 @@ async def test_what_is_not_merged_yet_stops_an_app_that_would_not_merge_it(site:
 
     with pytest.raises(AppError, match="holds states that are not merged yet"):
         await site.app(see, state=None, split=True).serve(asyncio.Event())
+
+
+async def test_a_state_of_an_aborted_transaction_stops_no_app_that_would_not_merge_it(site: Site) -> None:
+    await site.cluster.admin.create_topics([NewTopic(site.partials, PARTITIONS, 1)])
+    await abort(site, 1, site.partials, b'"a"')
+    seen = asyncio.Event()
+
+    async def see(_: Event) -> None:
+        seen.set()
+
+    async with serving(site.app(see, state=None, split=True)):
+        await site.write({"page": "a", "by": "x"})
+        await asyncio.wait_for(seen.wait(), 300)
+
+
+async def test_a_first_transaction_that_was_aborted_has_begun_nothing(site: Site) -> None:
+    async with serving(site.app()):
+        await site.write({"page": "a", "by": "x"}, partition=1)
+        await site.reach({"a": 1})
+    await abort(site, 0, f"{site.partials}.inputs", b"begun")
+    async with serving(site.app()):
+        await site.write({"page": "a", "by": "y"}, partition=0)
+        await site.reach({"a": 2})
 
 
 async def test_offsets_that_were_reset_stop_the_app_as_their_events_would_be_merged_twice(site: Site) -> None:

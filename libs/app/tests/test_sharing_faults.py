@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import random
+import signal
 import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -40,7 +41,7 @@ STUCK_SECONDS = 240.0
 SHORT, LONG = 6.0, 60.0
 """Sessions: the shortest that brokers take, as what a killed member had waits for its end, and one that a busy machine
 doesn't end."""
-NewMember = Callable[[str, float], Awaitable[Member]]
+NewMember = Callable[..., Awaitable[Member]]
 
 
 @pytest.fixture
@@ -48,8 +49,8 @@ async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path) -> Asy
     """Starts a member; those that are left are killed."""
     started: list[Member] = []
 
-    async def start(how: str, session: float) -> Member:
-        options = ("0.02", str(LANES), str(session), how)
+    async def start(how: str, session: float, *struck: str) -> Member:
+        options = ("0.02", str(LANES), str(session), how, *struck)
         given = (cluster.bootstrap_servers, topic_prefix, str(tmp_path / "log"), *options)
         member = await asyncio.create_subprocess_exec(
             sys.executable, str(PROGRAM), *given, env={**os.environ}, stdout=asyncio.subprocess.PIPE
@@ -177,6 +178,24 @@ async def compare_states(cluster: Cluster, prefix: str, partials: str, written: 
     in_partials = await cluster.read(partials)
     assert len(in_partials) < written.good.total()
     log_it.warning("%d partial states of %d events", len(in_partials), written.good.total())
+
+
+@pytest.mark.fault
+async def test_who_dies_in_the_first_transaction_of_an_input_has_begun_nothing(
+    cluster: Cluster, topic_prefix: str, new_member: NewMember
+) -> None:
+    topic, partials = f"{topic_prefix}-in", f"{topic_prefix}-group.{topic_prefix}-in.partials"
+    outputs = {f"{topic_prefix}-out": 2, f"{topic_prefix}-seen": 2, f"{topic_prefix}-dead": 1}
+    await cluster.create(**{topic: PARTITIONS, **outputs})
+    written = Written(topic)
+    await written.go_on(cluster, 100)
+    killed = await new_member("merged", SHORT, "first")
+    assert await killed.wait() == -signal.SIGKILL
+    member = await new_member("merged", SHORT)
+    await until(lambda: is_over(cluster, topic_prefix, [partials]), timeout=STUCK_SECONDS)
+    member.terminate()
+    assert await member.wait() == 0
+    await compare_states(cluster, topic_prefix, partials, written)
 
 
 FAULTS = [

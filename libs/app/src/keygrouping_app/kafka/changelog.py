@@ -313,10 +313,33 @@ async def _find_noted(settings: Settings, slot: TopicPartition, copy: Copy, how_
                 log.error(_LOST, *slot, first, last, key, beginning, end)
 
 
-async def _written_end(settings: Settings, changelog: TopicPartition) -> int:
+async def has_records(settings: Settings, tp: TopicPartition, first: int | None = None) -> bool:
+    """Whether there are records from an offset on, or from the beginning, that count.
+
+    Those of transactions that were aborted, and what ends transactions, take offsets and count for nothing. Of a
+    transaction that is open the end is waited for. KafkaError if the broker is away.
+    """
+    end = await _written_end(settings, tp)
+    if end <= (first or 0):
+        return False
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + _BEHIND_SECONDS
+    async with started(new_reader(settings)) as reader:
+        reader.assign([tp])
+        reader.seek(tp, max(first or 0, (await reader.beginning_offsets([tp]))[tp]))
+        while (position := await reader.position(tp)) < end:
+            if (await reader.getmany(tp, timeout_ms=1000, max_records=1)).get(tp):
+                return True
+            if clock() > deadline:
+                log.warning(_OPEN, *tp, position)
+                deadline = clock() + _BEHIND_SECONDS
+    return False
+
+
+async def _written_end(settings: Settings, tp: TopicPartition) -> int:
     """Behind its last record, whether its transaction has ended or not."""
     async with started(new_reader(settings, isolation_level="read_uncommitted")) as reader:
-        end: int = (await reader.end_offsets([changelog]))[changelog]
+        end: int = (await reader.end_offsets([tp]))[tp]
         return end
 
 

@@ -14,6 +14,7 @@ from keygrouping_app.codecs import Topic
 from keygrouping_app.events import Event, Raw
 from keygrouping_app.gaps import GapsError, decode
 from keygrouping_app.handlers import AppError, Handler
+from keygrouping_app.kafka.changelog import has_records
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.own_topics import Size, config_of, create, size_of, until_known
 from keygrouping_app.kafka.partition import Partition
@@ -156,16 +157,21 @@ class SlotPartition(Partition):
 
 
 async def slots_are_over(admin: AIOKafkaAdminClient, settings: Settings, topics: Iterable[str]) -> bool:
-    """Whether the group has committed all slots up to their ends; of one that has no records, there is nothing."""
+    """Whether the group has committed all records of slots, but for those of transactions that were aborted.
+
+    Of a transaction that is open behind what is committed the end is waited for.
+    """
     tps = await partitions_of(admin, topics)
     # Their ends are those of all that was written there, whatever is open.
     options = {**settings.connection, "isolation_level": "read_uncommitted"}
     async with started(AIOKafkaConsumer(**options, enable_auto_commit=False)) as reader:
         ends, firsts = await reader.end_offsets(tps), await reader.beginning_offsets(tps)
     committed = await committed_of(admin, settings.group, ends)
-    return all(
-        end <= firsts.get(tp, 0) or (tp in committed and committed[tp].offset >= end) for tp, end in ends.items()
-    )
+    nexts = {tp: max(firsts.get(tp, 0), committed[tp].offset if tp in committed else 0) for tp in ends}
+    for tp in [tp for tp, end in ends.items() if nexts[tp] < end]:
+        if await has_records(settings, tp, nexts[tp]):
+            return False
+    return True
 
 
 async def handler_of_slots(

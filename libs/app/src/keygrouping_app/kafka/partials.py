@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_app.events import Event, Outgoing, Raw
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka.changelog import ROOM, USUAL_BYTES, begin_again, changelog_of, slots_of
+from keygrouping_app.kafka.changelog import ROOM, USUAL_BYTES, begin_again, changelog_of, has_records, slots_of
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.overflow import KEPT, faults_of, slots_are_over
 from keygrouping_app.kafka.own_topics import config_of, create, size_of, until_known
@@ -49,10 +49,12 @@ async def prepare_partials(
     return marked
 
 
-async def check_begun(reader: AIOKafkaConsumer, group: str, tp: TopicPartition, found: OffsetAndMetadata) -> None:
+async def check_begun(settings: Settings, tp: TopicPartition, found: OffsetAndMetadata) -> None:
     """AppError if a partition has left partial states that what is committed of it does not know of."""
+    group = settings.group
     marks = TopicPartition(marks_of(group, tp.topic), tp.partition)
-    if split_states(found.metadata)[1] is not None or not (await reader.end_offsets([marks]))[marks]:
+    # A first transaction that was not committed has left its mark as well, which says nothing.
+    if split_states(found.metadata)[1] is not None or not await has_records(settings, marks):
         return
     raise AppError(
         [

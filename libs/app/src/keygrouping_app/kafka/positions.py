@@ -55,7 +55,7 @@ class Positions:
                 with given_up_calls():
                     found = await (self.start_of(tp) if transactions is None else transactions.begin())
                     if self.is_marked(tp):
-                        await check_begun(self._reader, self._settings.group, tp, found)
+                        await check_begun(self._settings, tp, found)
                     return found, await self._end_of(tp, found) if bounded else None
             except Exception as error:
                 if not can_be_retried(error):

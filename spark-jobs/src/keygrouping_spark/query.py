@@ -65,7 +65,8 @@ class QueryRunner:
             metrics.QUERY_RESTARTS.labels(self._name).inc()
             log.warning("%s query lost the broker, trying again in %.0f s: %s", self._name, delay, reason)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._stopping.wait()
 
     async def advance(self, watermark: int) -> None:
         """Raises the watermark (ms) of the next batch at once; to be called while a batch is being written only.

@@ -78,5 +78,6 @@ class Reading:
     async def changed(self, timeout: float) -> None:
         """Returns after the next batch since it last did, or after `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._changed.wait()
         self._changed.clear()

@@ -67,7 +67,8 @@ class Unread:
         )
         log.error("%s", fault)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), SHOWN_SECONDS)
+            async with asyncio.timeout(SHOWN_SECONDS):
+                await stop.wait()
         raise Fatal(fault)
 
     async def _see_retention(self, unread: Mapping[int, tuple[int, int]]) -> None:

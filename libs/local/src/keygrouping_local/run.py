@@ -190,7 +190,8 @@ class Run:
     async def _look(self, observer: Observer, url: str | None) -> Snapshot | None:
         """A snapshot; None while Kafka does not answer, which passes or is told by another check."""
         try:
-            return await asyncio.wait_for(observer.look(url), _TIMEOUT_SECONDS)
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                return await observer.look(url)
         except Exception as error:
             if not can_be_retried(error):
                 raise
@@ -202,7 +203,8 @@ class Run:
 
     async def _pause(self) -> None:
         try:
-            await asyncio.wait_for(self._stop.wait(), _LOOK_SECONDS)
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await self._stop.wait()
         except TimeoutError:
             return
 

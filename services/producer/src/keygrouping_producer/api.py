@@ -166,6 +166,7 @@ def _is_allowed(file: Path, folder: Path | None) -> bool:
 
 async def _in_time(action: Any, settings: ProducerSettings) -> None:
     try:
-        await asyncio.wait_for(action, settings.acknowledge_timeout)
+        async with asyncio.timeout(settings.acknowledge_timeout):
+            await action
     except TimeoutError:
         raise Problem(503, "the broker is away; the change comes into force when it is back") from None

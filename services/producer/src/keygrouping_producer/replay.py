@@ -311,7 +311,8 @@ class Replay:
         if seconds <= 0:
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
     def _note_fencing(self, error: Exception) -> None:
         """Two producers of one name would fence each other for ever: gives up instead."""

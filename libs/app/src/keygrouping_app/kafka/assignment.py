@@ -153,7 +153,8 @@ class Assignment:
 
     def _stop_committing(self, partition: Partition) -> None:
         if (task := self._committing.get(partition)) is not None:
-            task.cancel()
+            # Once it has begun: one that is cancelled before closes nothing.
+            asyncio.get_running_loop().call_soon(task.cancel)
 
     def _fail_with(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) and not self.failure.done():

@@ -64,6 +64,7 @@ async def started(client: Any) -> AsyncIterator[Any]:
         finish = client.close if hasattr(client, "close") and not hasattr(client, "stop") else client.stop
         try:
             with given_up_calls():
-                await asyncio.wait_for(finish(), _CLOSE_SECONDS)
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await finish()
         except (KafkaError, TimeoutError, OSError) as error:
             log.warning("closing a client of Kafka failed: %r", error)

@@ -232,7 +232,8 @@ class Answers:
                     if asyncio.get_running_loop().time() > idle_since + _IDLE_SECONDS:
                         return
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._changed.wait(), _POLL_MS / 1000)
+                        async with asyncio.timeout(_POLL_MS / 1000):
+                            await self._changed.wait()
                     continue
                 idle_since = asyncio.get_running_loop().time()
                 if self._changed.is_set():

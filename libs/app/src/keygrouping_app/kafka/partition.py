@@ -421,7 +421,8 @@ class Partition(Source):
             await asyncio.sleep(seconds)
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.urgent.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.urgent.wait()
         self.urgent.clear()
 
     @property

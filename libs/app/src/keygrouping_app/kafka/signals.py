@@ -11,7 +11,8 @@ class Signal(asyncio.Event):
     async def take(self, seconds: float) -> None:
         """Until it is set or so many seconds are over; of several who wait, the first takes it back."""
         try:
-            await asyncio.wait_for(self.wait(), max(0.0, seconds))
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self.wait()
             self.clear()
         except TimeoutError:
             return

@@ -68,14 +68,16 @@ class Held(Rule):
 
     async def caught(self, timeout: float = _TIMEOUT) -> Request:
         """Waits until something is held; TimeoutError if nothing comes."""
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._caught)), timeout)
+        async with asyncio.timeout(timeout):
+            return await asyncio.shield(asyncio.wrap_future(self._caught))
 
     async def answered(self, timeout: float = _TIMEOUT) -> bytes:
         """Waits for the broker's answer to what was held, and gives it from the correlation id on.
 
         ConnectionError if the broker closed the connection instead.
         """
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._answer)), timeout)
+        async with asyncio.timeout(timeout):
+            return await asyncio.shield(asyncio.wrap_future(self._answer))
 
     def release(self) -> None:
         """Lets it go on; also before anything is held: then the next match is not kept at all."""

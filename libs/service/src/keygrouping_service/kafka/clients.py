@@ -127,7 +127,8 @@ async def close(client: Any) -> None:
     finish = client.close if isinstance(client, AIOKafkaAdminClient) else client.stop
     try:
         with given_up_calls():  # a consumer cancels its own fetches, and may raise that
-            await asyncio.wait_for(finish(), _CLOSE_TIMEOUT)
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
+                await finish()
     except (KafkaError, TimeoutError, OSError) as error:
         log.warning("closing a Kafka client failed: %s", _one_line(error))
         await connections.drop()
@@ -140,7 +141,8 @@ async def _close_producer(client: AIOKafkaProducer, connections: _Connections) -
     """
     try:
         with given_up_calls():  # a sender that had been cancelled before may raise that
-            await asyncio.wait_for(client.stop(), 1.0)
+            async with asyncio.timeout(1.0):
+                await client.stop()
         return
     except (KafkaError, TimeoutError, OSError) as error:
         log.info("abandoning a producer that does not stop: %s", _one_line(error))
@@ -163,7 +165,8 @@ class _Connections:
         for transport in self._transports:
             transport.abort()
         with contextlib.suppress(KafkaError, TimeoutError), given_up_calls():
-            await asyncio.wait_for(self._client.close(), 1.0)
+            async with asyncio.timeout(1.0):
+                await self._client.close()
 
 
 def _one_line(error: BaseException) -> str:

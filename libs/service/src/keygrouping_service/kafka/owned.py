@@ -306,7 +306,8 @@ class OwnedPartition:
         if self._in_transaction:
             metrics.TRANSACTION_ABORTS.labels(self._group).inc()
             with contextlib.suppress(KafkaError, TimeoutError, AssertionError):
-                await asyncio.wait_for(self._clients.producer.abort_transaction(), _ABORT_TIMEOUT)
+                async with asyncio.timeout(_ABORT_TIMEOUT):
+                    await self._clients.producer.abort_transaction()
 
     async def _write(
         self, outbox: Sink | None, offset: int, progress: Progress, committed: Callable[[], None] | None

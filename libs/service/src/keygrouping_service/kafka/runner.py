@@ -477,6 +477,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 async def _sleep(seconds: float, stop: asyncio.Event) -> None:
     try:
-        await asyncio.wait_for(stop.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await stop.wait()
     except TimeoutError:
         return

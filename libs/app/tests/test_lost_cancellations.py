@@ -171,3 +171,23 @@ async def test_nothing_is_kept_of_a_partition_that_goes_as_it_is_to_be_committed
     await held.let_go(how)
     assert held.assignment.tasks == []
     assert [each.is_closed for each in held.opening.transactions] == [True]
+
+
+@pytest.mark.parametrize("turns", TURNS)
+@pytest.mark.parametrize("how", ["lost", "given up"])
+async def test_a_partition_that_goes_as_it_begins_again_is_not_begun(how: str, turns: int) -> None:
+    held = Held({0: Failure("refused_output", "too large", retry=False)})
+    partition = await held.gain()
+    partition.running = 1
+    partition.dirty.set()
+    await asyncio.sleep(0.01)
+    partition.running = 0
+    held.handling.room.set()  # as its last call ends
+    if how == "lost":
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    await held.let_go(how)
+    assert not held.assignment.failure.done()
+    assert held.partitions == {}
+    assert held.assignment.tasks == []
+    assert all(each.is_closed for each in held.opening.transactions)

@@ -136,8 +136,9 @@ class Assignment:
 
     async def _begin_again(self, partition: Partition) -> None:
         await self._draining.let_end(partition)
-        del self.partitions[partition.tp]
-        await self._begin(partition.tp, partition.refused)
+        if self.partitions.get(partition.tp) is partition:  # not lost or given up as it ended
+            del self.partitions[partition.tp]
+            await self._begin(partition.tp, partition.refused)
 
     # How it is committed in transactions.
 

@@ -10,11 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from keygrouping_app import TEXT, App, AppError, Event, Output, Reject, Retries, State, Topic, UndecodableError
+from keygrouping_app import TEXT, App, AppError, Breaker, Event, Output, Reject, Retries, State, Topic, UndecodableError
+from keygrouping_app.codecs import JSON
 
 
 def orders(*keys: str, **fields: Any) -> list[Event]:
@@ -508,3 +511,61 @@ def test_what_is_no_topic_is_told_where_it_stands() -> None:
         app.on(print)  # type: ignore[arg-type]
     app.on("dead-letters")(print)
     assert any("its own dead letters, which would come to its handler again" in fault for fault in app.faults())
+
+
+@dataclass
+class Account:
+    total: int = 0
+
+
+def of_events(_: Event) -> None: ...
+
+
+def of_accounts(_: Event, account: Account) -> None:
+    assert account
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "faults"),
+    [
+        ({"session_timeout": "6"}, {}, ["session_timeout is '6': give a number"]),
+        ({"max_bytes": 1e6}, {}, ["max_bytes is 1000000.0: give a whole number"]),
+        ({"port": "8080"}, {}, ["port is '8080': give a whole number or None"]),
+        ({"brokers": ["a:1", "b:1"]}, {}, ["brokers is ['a:1', 'b:1']: give text"]),
+        ({"name": 7}, {}, ["name is 7: give text"]),
+        ({}, {"timeout": "60", "concurrency": "4"}, ["concurrency is '4': give a whole", "timeout is '60': give a n"]),
+        ({}, {"processes": "2", "concurrency": 2}, ["processes is '2': give a whole number or None"]),
+        ({}, {"split": 1, "exactly_once": "no"}, ["exactly_once is 'no': give True or F", "split is 1: give True or"]),
+        ({}, {"retries": "3"}, ["retries.times is '3': give a whole number"]),
+        ({}, {"retries": Retries(1, first="1")}, ["retries.first is '1': give a number"]),  # type: ignore[arg-type]
+        ({}, {"breaker": 5}, ["breaker is 5: give a Breaker or None"]),
+        ({}, {"breaker": Breaker("5")}, ["breaker.calls is '5': give a whole number"]),  # type: ignore[arg-type]
+        ({}, {"key": 5}, ["key is 5: give text, a function or None"]),
+        ({}, {"state": State(Account, ttl="1", standbys=1.5)}, ["state.ttl is '1'", "state.standbys is 1.5"]),  # type: ignore[arg-type]
+        ({}, {"state": State(Account, largest=1e6)}, ["state.largest is 1000000.0: give a whole number"]),  # type: ignore[arg-type]
+        ({}, {"state": State(Account, version="2")}, ["state.version is '2'"]),  # type: ignore[arg-type]
+        ({}, {"state": State(Account, codec=str)}, ["state.codec is <class 'str'>: give a Codec or None"]),  # type: ignore[arg-type]
+        ({}, {"state": 5}, ["state 5: give a dataclass, a msgspec Struct or dict"]),
+    ],
+)
+def test_a_setting_of_another_type_is_a_fault(
+    options: dict[str, Any], settings: dict[str, Any], faults: list[str]
+) -> None:
+    app = App(**{"name": "shop", **options})
+
+    app.on("orders", **settings)(of_accounts if "state" in settings else of_events)
+    found = app.faults()
+    assert len(found) == len(faults), found
+    for fault, told in zip(faults, found, strict=True):
+        assert fault in told
+
+
+def test_numbers_and_all_that_is_called_are_taken_as_type_checkers_do() -> None:
+    app = App("shop", session_timeout=6, commit_interval=Fraction(1, 10))  # type: ignore[arg-type]
+
+    class Handle:
+        def __call__(self, event: Event, account: Account) -> None: ...
+
+    app.on("orders", timeout=6, batch=True, state=State(Account, ttl=60, codec=JSON), retries=0)(Handle())
+    app.on(Topic("more", key=JSON), processes=None, breaker=None, order=None)(lambda _: None)
+    assert app.faults() == []

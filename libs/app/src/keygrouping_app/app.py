@@ -26,6 +26,7 @@ from keygrouping_app.partials import partials_of
 from keygrouping_app.state import State
 from keygrouping_app.tested import Tested, run_test
 from keygrouping_app.tracing import traced
+from keygrouping_app.typed import type_faults
 
 if TYPE_CHECKING:
     from keygrouping_app.kafka.clients import Settings
@@ -148,7 +149,6 @@ class App:
             raise TypeError(f"the topic is missing, or is none: write @app.on('orders'), not @app.on with {topic!r}")
 
         def declare(function: FunctionType) -> FunctionType:
-            tries = Retries(times=retries) if isinstance(retries, int) else retries
             handler = Handler(
                 topic=as_topic(topic),
                 function=function,
@@ -157,7 +157,7 @@ class App:
                 concurrency=(processes or _USUAL_LANES) if concurrency is None else concurrency,
                 processes=processes,
                 batch=batch,
-                retries=tries,
+                retries=retries if isinstance(retries, Retries) else Retries(times=retries),
                 timeout=timeout,
                 exactly_once=exactly_once,
                 rate=rate,
@@ -200,18 +200,11 @@ class App:
         """All that is wrong with it, each with what to do."""
         topics = [handler.topic.name for handler in self.handlers]
         found = [
-            *([] if self.name else ["the app has no name: App('billing'); it is its consumer group's"]),
-            *([] if self.brokers else ["brokers is empty: give Kafka's address, 'host:port'"]),
-            *self._faults_of_dead_letters(),
-            *([] if 1 <= self._session_timeout <= 3600 else ["session_timeout: give seconds from 1 to 3600"]),
-            *([] if 0 <= self._commit_interval <= 60 else ["commit_interval: give seconds from 0 to 60"]),
-            *faults_of(self._start, self._until),
-            *([] if self._max_events >= 1 and self._max_bytes >= 1 else ["max_events, max_bytes: give 1 or more"]),
-            *([] if self.port is None or 0 <= self.port <= 65_535 else ["port: give one up to 65535, or None"]),
+            *(self._type_faults() or self._faults_of_settings()),
             *([] if topics else ["the app has no handlers: declare one with @app.on('topic')"]),
             *(
                 f"topic {topic!r} has {topics.count(topic)} handlers: a group reads a topic once; use another App"
-                for topic in sorted(set(topics))
+                for topic in sorted(set(topics), key=str)
                 if topics.count(topic) > 1
             ),
         ]
@@ -231,6 +224,23 @@ class App:
                 )
             found += [*handler.faults(dict.fromkeys(given)), *self._faults_of_processes(handler)]
         return found
+
+    def _type_faults(self) -> list[str]:
+        given = {name.removeprefix("_"): value for name, value in vars(self).items()}
+        return [*type_faults(App.__init__, given)]
+
+    def _faults_of_settings(self) -> list[str]:
+        """Of those that have to do with no handler."""
+        return [
+            *([] if self.name else ["the app has no name: App('billing'); it is its consumer group's"]),
+            *([] if self.brokers else ["brokers is empty: give Kafka's address, 'host:port'"]),
+            *self._faults_of_dead_letters(),
+            *([] if 1 <= self._session_timeout <= 3600 else ["session_timeout: give seconds from 1 to 3600"]),
+            *([] if 0 <= self._commit_interval <= 60 else ["commit_interval: give seconds from 0 to 60"]),
+            *faults_of(self._start, self._until),
+            *([] if self._max_events >= 1 and self._max_bytes >= 1 else ["max_events, max_bytes: give 1 or more"]),
+            *([] if self.port is None or 0 <= self.port <= 65_535 else ["port: give one up to 65535, or None"]),
+        ]
 
     def _longest_topic(self, handler: Handler, state: State) -> str:
         """Of those that keep its states."""

@@ -6,7 +6,7 @@ import inspect
 import random
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
@@ -16,6 +16,7 @@ from keygrouping_app.events import Event, Outgoing, Output, UndecodableError
 from keygrouping_app.failures import OutputError
 from keygrouping_app.scheduler import Scheduler
 from keygrouping_app.state import State
+from keygrouping_app.typed import fields_of, type_faults
 
 Order: TypeAlias = Literal["key"] | None
 Key: TypeAlias = str | Callable[[Event], Hashable] | None
@@ -149,7 +150,7 @@ class Handler:
     def faults(self, given: Mapping[str, Any]) -> list[str]:
         """What is wrong with it, each with what to do; `given` is what lifespans give."""
         found = [
-            *(f"{name} is {value!r}: give {wanted}" for name, value, ok, wanted in self._checks() if not ok),
+            *self._faults_of_settings(),
             *(
                 f"parameter {name!r} is given by no lifespan: write one, @app.lifespan async def {name}(): yield ..."
                 for name in self.wants
@@ -166,6 +167,17 @@ class Handler:
                 found.append("it takes no state: its second argument is the key's state")
             found += self.state.faults()
         return [f"{self.name} on {self.topic.name!r}: {fault}" for fault in found]
+
+    def _faults_of_settings(self) -> Iterable[str]:
+        """Of types first: what is of another one can't be compared."""
+        parts = {"": self, "topic.": self.topic, "retries.": self.retries, "breaker.": self.breaker}
+        wrong = [
+            fault
+            for place, part in parts.items()
+            if is_dataclass(part)
+            for fault in type_faults(type(part), fields_of(part), place)
+        ]
+        return wrong or [f"{name} is {value!r}: give {wanted}" for name, value, ok, wanted in self._checks() if not ok]
 
     def _checks(self) -> list[tuple[str, Any, bool, str]]:
         per_key = self.rate_per_key

@@ -17,6 +17,7 @@ import orjson
 from keygrouping_app.codecs import JSON, Codec
 from keygrouping_app.kept import Kept, StateError, UnreadableStateError
 from keygrouping_app.same import require_same
+from keygrouping_app.typed import fields_of, type_faults
 
 _MOVES = (None, "ordered", "llfd", "mintable", "minmig", "mixed")
 _UNCHANGING = (int, float, str, bytes, tuple, frozenset, type(None))
@@ -68,6 +69,10 @@ class State:
 
     def faults(self) -> Iterable[str]:
         """What is wrong with it, each with what to do."""
+        # What makes it is looked at below, as more has to be right with it than its type.
+        given = {name: value for name, value in fields_of(self).items() if name != "of"}
+        if wrong_types := [*type_faults(State, given, "state.")]:
+            return wrong_types
         checks = [
             ("version", self.version, self.version >= 1, "1 or more"),
             ("ttl", self.ttl, self.ttl is None or self.ttl > 0, "seconds, more than 0, or None"),

@@ -111,6 +111,59 @@ async def test_a_state_that_a_new_one_does_not_keep_is_told_in_a_test() -> None:
         await views(state=State(Visits, merge=halve)).test([view("a", "x")])
 
 
+async def test_a_merge_that_keeps_the_last_one_is_told_in_a_test() -> None:
+    def replace(left: Visits, right: Visits) -> None:
+        left.count, left.latest = right.count, right.latest
+
+    with pytest.raises(AppError, match=r"a new one merged into it, .*count=1.* becomes .*count=0"):
+        await views(state=State(Visits, merge=replace)).test([view("a", "x")])
+
+
+async def test_what_can_not_be_published_is_a_dead_letter_and_other_keys_go_on() -> None:
+    def publish(key: str, visits: Visits) -> Output:
+        if key == "b":
+            raise ValueError("not that one")
+        return Output("pages", visits.count, key=key)
+
+    app = views(state=State(Visits, merge=merge, publish=publish), retries=2)
+    tested = await app.test([view("a", "x"), view("b", "x"), view("b", "y"), view("a", "y")])
+    assert len(tested.handled) == 4
+    assert [(event.topic, event.key, failure.reason) for event, failure in tested.dead] == [
+        ("site.views.partials", "b", "failed"),
+        ("site.views.partials", "b", "failed"),
+    ]
+    assert [(each.key, each.value) for each in tested.outputs] == [(b"a", b"2")]
+    assert tested.states["views"] == {"a": Visits(2, {"x": 0, "y": 0})}
+    assert tested.retries == 4
+
+
+async def test_a_merged_state_that_is_too_large_is_a_dead_letter() -> None:
+    app = views(state=State(Visits, merge=merge, largest=40))
+    tested = await app.test([view("a", name) for name in ("x" * 8, "y" * 8, "x" * 8)])
+    assert [(event.topic, failure.reason) for event, failure in tested.dead] == [
+        ("site.views.partials", "invalid_state")
+    ]
+    assert tested.states["views"] == {"a": Visits(2, {"x" * 8: 0})}
+
+
+async def test_what_can_not_be_merged_is_a_dead_letter() -> None:
+    def refuse(left: Visits, right: Visits) -> None:
+        if left.count + right.count > 2:
+            raise ValueError("too many")
+        merge(left, right)
+
+    tested = await views(state=State(Visits, merge=refuse)).test([view("a", "x")] * 3)
+    assert [failure.reason for _, failure in tested.dead] == ["failed"]
+    assert tested.states["views"] == {"a": Visits(2, {"x": 0})}
+
+
+async def test_a_publish_that_nobody_awaits_ends_a_test_as_it_ends_the_app() -> None:
+    async def publish(key: str, visits: Visits) -> None: ...
+
+    with pytest.raises(AppError, match="returns a coroutine, which nobody awaits"):
+        await views(state=State(Visits, merge=merge, publish=publish)).test([view("a", "x")])
+
+
 @dataclass
 class Total:
     total: int = 0

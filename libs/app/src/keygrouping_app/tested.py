@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from keygrouping_app.events import Event, Outgoing, Record, Source, events_of
-from keygrouping_app.handlers import AppError, Function, Handler, outputs_of
+from keygrouping_app.handlers import AppError, Function, Handler
 from keygrouping_app.kept import Kept
-from keygrouping_app.lanes import LoopLanes
+from keygrouping_app.lanes import LoopLanes, OnEnd
 from keygrouping_app.partials import merger_of, partial_of
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.state import Form, State
@@ -24,7 +24,11 @@ _LONG = 3600.0
 
 @dataclass(slots=True)
 class Tested:
-    """What came of a test: each event is in one of `handled` and `dead`, in the order in which they ended."""
+    """What came of a test: each event is in one of `handled` and `dead`, in the order in which they ended.
+
+    A state that an event has left, and that can't be merged or published, is in `dead` as well, as an event of the
+    topic `APP.TOPIC.partials`.
+    """
 
     __test__: ClassVar[bool] = False
     """Of pytest, which takes a class of this name for tests of a user's otherwise."""
@@ -54,8 +58,6 @@ async def run_test(
     if strange := sorted(waiting.keys() - by_topic.keys()):
         raise AppError(f"topic {topic!r} has no handler: declare one with @app.on({topic!r})" for topic in strange)
     sources = _sources(by_topic, states, waiting)
-    total = sum(map(len, waiting.values()))
-    done = asyncio.Event()
 
     def on_end(ended: list[Event], outputs: list[Outgoing], failure: Failure | None) -> None:
         tested.outputs += outputs
@@ -63,33 +65,48 @@ async def run_test(
             tested.handled += ended
         else:
             tested.dead += [(event, failure) for event in ended]
-        if len(tested.handled) + len(tested.dead) == total:
-            done.set()
 
     with VirtualTime() as clock:
         begun = clock.now()
-        lanes = [LoopLanes(by_topic[topic], _on_loop(by_topic[topic], bind), on_end) for topic in waiting]
-        try:
-            for each in lanes:
-                topic = each.handler.topic.name
-                each.offer(_placed(sources[topic], waiting[topic]))
-            if total:
-                ends: list[asyncio.Future[Any]] = [
-                    asyncio.ensure_future(done.wait()),
-                    *(each.failure for each in lanes),
-                ]
-                await _first([*ends, asyncio.ensure_future(_outage(lanes))])
-        finally:
-            for each in lanes:
-                each.close()
+        offers = [
+            (by_topic[topic], _on_loop(by_topic[topic], bind), _placed(sources[topic], given))
+            for topic, given in waiting.items()
+        ]
+        tested.retries = await _handled(offers, on_end)
         tested.seconds = clock.now() - begun
-    for handler in [each for each in by_topic.values() if each.partials]:
-        tested.outputs = await _merged(handler, sources[handler.topic.name].states, tested.outputs)
+        for handler in [each for each in by_topic.values() if each.partials]:
+            tested.retries += await _merged(handler, sources[handler.topic.name].states, tested)
     tested.states = {
         topic: dict(_told(by_topic[topic], each.states)) for topic, each in sources.items() if each.states is not None
     }
-    tested.retries = sum(each.scheduler.retried for each in lanes)
     return tested
+
+
+async def _handled(offers: Iterable[tuple[Handler, Function, list[Event]]], on_end: OnEnd) -> int:
+    """Returns when all events that handlers are offered have ended; gives how many tries were further ones."""
+    left, done = 0, asyncio.Event()
+
+    def ended(events: list[Event], outputs: list[Outgoing], failure: Failure | None) -> None:
+        nonlocal left
+        on_end(events, outputs, failure)
+        left -= len(events)
+        if not left:
+            done.set()
+
+    lanes = []
+    try:
+        for handler, function, events in offers:
+            left += len(events)
+            lanes.append((LoopLanes(handler, function, ended), events))
+        for each, events in lanes:
+            each.offer(events)
+        if lanes:
+            ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(done.wait()), *(each.failure for each, _ in lanes)]
+            await _first([*ends, asyncio.ensure_future(_outage([each for each, _ in lanes]))])
+    finally:
+        for each, _ in lanes:
+            each.close()
+    return sum(each.scheduler.retried for each, _ in lanes)
 
 
 def _sources(
@@ -105,44 +122,46 @@ def _sources(
     return sources
 
 
-async def _merged(handler: Handler, states: States | None, outputs: Iterable[Outgoing]) -> list[Outgoing]:
-    """Merges what calls have left into the states of their keys; gives the other outputs, and what is published of
-    each key."""
+async def _merged(handler: Handler, states: States | None, tested: Tested) -> int:
+    """Merges what calls have left into the states of their keys, as the merger of a running app does; gives how many
+    tries were further ones. The outputs are then the others, and what is published of each key."""
     assert states is not None
     assert handler.state is not None
     merger, form = merger_of(handler), Form(handler.state)
     source = Source(merger.topic, states)
-    by_key: defaultdict[Hashable, list[Event]] = defaultdict(list)
-    found: list[Outgoing] = []
-    for number, each in enumerate(outputs):
-        if each.topic != handler.partials:
-            found.append(each)
-            continue
+    left = [each for each in tested.outputs if each.topic == handler.partials]
+    tested.outputs = [each for each in tested.outputs if each.topic != handler.partials]
+    partials: list[Event] = []
+    for number, each in enumerate(left):
         raw = Record(each.topic, 0, number, each.time, each.key, each.value, each.headers)
-        partial = partial_of(raw, source)
-        merger.set_group(partial)
-        _check_merge(handler.state, form, partial)
-        by_key[partial.group].append(partial)
-    for group, events in by_key.items():
-        latest = max(event.time for event in events)
-        kept = states.find(group, latest)
-        state = form.read(kept)
-        published = await merger.function(events, state)
-        states.keep(group, kept, form.write(state), latest)
-        found += outputs_of(published, events[-1])
-    return found
+        partials.append(partial_of(raw, source))
+        _check_merge(handler.state, form, partials[-1])
+
+    def on_end(ended: list[Event], outputs: list[Outgoing], failure: Failure | None) -> None:
+        tested.outputs += outputs
+        if failure is not None:
+            tested.dead += [(event, failure) for event in ended]
+
+    return await _handled([(merger, merger.function, partials)], on_end) if partials else 0
 
 
 def _check_merge(state: State, form: Form, partial: Event) -> None:
-    """AppError if it is not the same when it is merged into a new state, as the first one of each key is."""
+    """AppError if it is not the same when it is merged into a new state, as the first one of each key is, or a new one
+    into it. What can't be merged at all is a dead letter."""
     assert state.merge is not None
     kept = Kept(partial.raw.value or b"", partial.time, state.version)
-    first, alone = state.of(), form.read(kept)
-    state.merge(first, form.read(kept))
-    if first != alone and form.write(first) != kept.data:
-        raise AppError(
-            [f"state {state.name}: merged into a new one, {alone!r:.500} becomes {first!r:.500}: merge has to keep it"]
-        )
+    alone = form.read(kept)
+    for left, right, what in (
+        (state.of(), form.read(kept), f"merged into a new one, {alone!r:.500}"),
+        (form.read(kept), state.of(), f"a new one merged into it, {alone!r:.500}"),
+    ):
+        try:
+            state.merge(left, right)
+            is_kept = left == alone or form.write(left) == kept.data
+        except Exception:
+            return
+        if not is_kept:
+            raise AppError([f"state {state.name}: {what} becomes {left!r:.500}: merge has to keep it"])
 
 
 async def _first(ends: list[asyncio.Future[Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import CorruptRecordException, UnknownMemberIdError
+from aiokafka.errors import CorruptRecordException, ProducerFenced, UnknownMemberIdError
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata
@@ -25,6 +26,7 @@ from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.reading import Reading
 from keygrouping_app.kafka.runner import Runner
 from keygrouping_app.kafka.session import Session
+from keygrouping_app.kafka.transactions import OnceProducer
 from keygrouping_app.lanes import LoopLanes, ThreadLanes
 from keygrouping_local.proxy import Api, Proxy
 from keygrouping_service.records.aiokafka_adapter import send_request
@@ -219,6 +221,33 @@ async def test_a_stop_ends_although_nothing_can_be_committed_any_more(
     finally:
         cut.heal()
     assert "the group does not answer, so what ended since the last commit runs again" in caplog.text
+
+
+async def test_asyncio_tells_of_nothing_when_a_producer_is_fenced() -> None:
+    loop, told = asyncio.get_running_loop(), list[dict[str, Any]]()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+
+    async def sends() -> None:
+        raise ProducerFenced
+
+    producer = OnceProducer(bootstrap_servers="127.0.0.1:1", transactional_id="a/b/0")
+    transaction, accumulator = producer._txn_manager, producer._message_accumulator
+    transaction.set_pid_and_epoch(1, 0)
+    await producer.begin_transaction()
+    written = await accumulator.add_message(TopicPartition("t", 0), b"k", b"v", 1.0, None)
+    committed = asyncio.create_task(producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "group"))
+    await asyncio.sleep(0)
+    committed.cancel()  # as of a partition that is lost meanwhile
+    await asyncio.wait([committed])
+    ended = asyncio.create_task(sends())
+    await asyncio.wait([ended])
+    producer._sender._fail_all(ended)
+    with pytest.raises(ProducerFenced):
+        await written
+    del producer, transaction, accumulator, written, committed, ended
+    gc.collect()
+    await asyncio.sleep(0)
+    assert [each for each in told if "never retrieved" in each["message"]] == []
 
 
 class Client:

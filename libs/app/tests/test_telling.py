@@ -6,7 +6,10 @@ import asyncio
 import http.client
 import json
 import shutil
+import socket
+import struct
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -32,7 +35,7 @@ from keygrouping_app.leveling import Plan
 from keygrouping_app.metrics import DEFINITIONS, PREFIX, SEEN
 from keygrouping_app.moves import Done
 from keygrouping_app.planning import Balance, Promise
-from keygrouping_app.serving import serving, text
+from keygrouping_app.serving import Answer, serving, text
 from keygrouping_app.states import States
 from keygrouping_app.telling import told
 from keygrouping_local.broker import EmbeddedBroker
@@ -264,6 +267,37 @@ async def test_readiness_is_membership_and_other_paths_are_told() -> None:
         status, body = await get(port, "/metric")
         there = "/healthz, /readyz, /metrics, /keys, /grouping, /, /page.css, /page.js, /state/"
         assert (status, body) == (404, f"no /metric: there are {there}\n")
+
+
+async def test_a_client_that_goes_away_is_nothing_to_tell(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = threading.Event()
+
+    def answer() -> Answer:
+        asked.set()
+        return text(HTTPStatus.OK, "x" * 50_000_000)
+
+    with serving(0, {"/large": answer}) as port:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await asyncio.to_thread(asked.wait, 60)
+        await until(lambda: not any("process_request" in each.name for each in threading.enumerate()))
+    assert capfd.readouterr().err == ""
+    assert caplog.records == []
+
+
+async def test_what_is_wrong_with_the_server_itself_is_logged(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "is_ours", lambda _: 1 / 0)
+    with serving(0, {"/": lambda: text(HTTPStatus.OK, "ok")}) as port:
+        with pytest.raises((OSError, http.client.HTTPException)):
+            await get(port, "/")
+        await until(lambda: "a request can't be answered" in caplog.text)
+    assert "ZeroDivisionError" in caplog.text
+    assert "Traceback" not in capfd.readouterr().err
 
 
 async def test_an_event_loop_that_is_stuck_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:

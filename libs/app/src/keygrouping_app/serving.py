@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -117,6 +118,13 @@ def _asked(
         return text(HTTPStatus.INTERNAL_SERVER_ERROR, f"{path} can't be answered: {error!r}")
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Instead of a traceback on stderr; clients that go away are nothing to tell."""
+        if not isinstance(sys.exception(), OSError):
+            log.exception("a request can't be answered")
+
+
 @contextmanager
 def serving(
     port: int,
@@ -163,7 +171,7 @@ def serving(
         def log_message(self, *_: object) -> None:
             """Nothing: probes and scrapes are not worth a line."""
 
-    with ThreadingHTTPServer(("", port), Handler) as server:
+    with _Server(("", port), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
         thread.start()
         paths = "/metrics, /healthz, /readyz, /keys, /grouping and /state/KEY"

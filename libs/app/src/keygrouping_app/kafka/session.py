@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -32,6 +33,27 @@ def transaction_end(producer: AIOKafkaProducer) -> asyncio.Future[None]:
     """Ends with the transaction that has begun."""
     found: asyncio.Future[None] = producer._txn_manager.wait_for_transaction_end()
     return found
+
+
+def hear_failures(producer: AIOKafkaProducer) -> None:
+    """Has asyncio not tell of what the client itself waits for, and nobody hears, when it can't send any more.
+
+    Before it is started. Whoever writes by it hears the error by what is written.
+    """
+    sender, transaction = producer._sender, producer._txn_manager
+    fail_all = sender._fail_all
+
+    def heard(ended: asyncio.Task[None]) -> None:
+        accumulator = producer._message_accumulator
+        batches = [*chain(*accumulator._batches.values()), *accumulator._pending_batches]
+        futures = [each for batch in batches for each in (batch.future, batch._drain_waiter)]
+        futures += [each for *_, each in transaction._pending_txn_offsets]
+        fail_all(ended)
+        for each in (*futures, transaction._transaction_waiter):
+            if each is not None and each.done() and not each.cancelled():
+                each.exception()
+
+    sender._fail_all = heard
 
 
 async def end_sending(producer: AIOKafkaProducer, error: BaseException) -> None:

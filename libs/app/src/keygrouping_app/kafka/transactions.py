@@ -33,7 +33,7 @@ from keygrouping_kafka.errors import can_be_retried
 from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.ranges import split_states, with_states
-from keygrouping_app.kafka.session import end_sending, transaction_end
+from keygrouping_app.kafka.session import end_sending, hear_failures, transaction_end
 from keygrouping_app.kafka.stable import until_stable
 from keygrouping_app.kafka.topics import Topics
 from keygrouping_app.kafka.writing import AT_ONCE, write_all
@@ -196,6 +196,7 @@ class OnceProducer(AIOKafkaProducer):  # type: ignore[misc]
         self.unanswered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails when nothing is sent any more."""
         self.unanswered.add_done_callback(_seen)
+        hear_failures(self)
         self._send_on = self.client.send
         self.client.send = self._answered
 

@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,17 +29,22 @@ from keygrouping_app import App, Breaker, Event, Reject, Retries, State
 from keygrouping_app import serving as module
 from keygrouping_app.kafka import planner
 from keygrouping_app.kafka.changelog import Restoring
+from keygrouping_app.kafka.moved import NotHereError, Slots
 from keygrouping_app.kafka.moving import Moving
+from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.planner import Planning
+from keygrouping_app.lanes import LoopLanes
 from keygrouping_app.leveling import Plan
 from keygrouping_app.metrics import DEFINITIONS, PREFIX, SEEN
 from keygrouping_app.moves import Done
-from keygrouping_app.planning import Balance, Promise
+from keygrouping_app.partials import with_mergers
+from keygrouping_app.planning import Balance, NotPlannedError, Promise
 from keygrouping_app.serving import Answer, serving, text
 from keygrouping_app.states import States
 from keygrouping_app.telling import told
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.testing import Cluster, until
+from merging_handlers import Visits, merge, visit
 from prometheus_client.parser import text_string_to_metric_families
 
 from .boards import MemoryBoard, Wire
@@ -265,7 +270,10 @@ async def test_readiness_is_membership_and_other_paths_are_told() -> None:
         assert (await get(port, "/readyz"))[0] == 503
         assert await get(port, "/healthz") == (200, "ok\n")
         status, body = await get(port, "/metric")
-        there = "/healthz, /readyz, /metrics, /keys, /grouping, /, /page.css, /page.js, /state/"
+        there = (
+            "/healthz, /readyz, /metrics, /keys, /grouping, /, /page.css, /page.js, /state/KEY; "
+            "by PUT /grouping, /keys/KEY/slot"
+        )
         assert (status, body) == (404, f"no /metric: there are {there}\n")
 
 
@@ -710,6 +718,35 @@ async def test_a_handler_that_was_declared_without_a_plan_gets_none(monkeypatch:
     async with planning(None, monkeypatch, turns=0) as port:
         assert (await asyncio.to_thread(put, port, "/grouping", b'{"grouping": "llfd"}'))[0] == 404
         assert json.loads((await get(port, "/grouping"))[1]) == {"app": "billing", "groupings": []}
+
+
+async def test_a_handler_whose_states_merge_is_meant_by_its_own_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_PERIOD", 0.01)
+    app, partials = App("billing"), "billing.views.partials"
+    app.on("views", split=True, state=State(Visits, merge=merge, moves="mixed"))(visit)
+    (handler,) = map(app._named, app.handlers)
+    handlers = with_mergers({"views": handler})
+    tp, found = TopicPartition(partials, 0), OffsetAndMetadata(0, "")
+    partition = Partition(tp, handlers[partials].topic, found, asyncio.Event())
+    asked: list[tuple[Hashable, int]] = []
+    partition.movable = lambda key: [key]  # type: ignore[method-assign]
+    partition.ask = lambda *order: asked.append(order)  # type: ignore[method-assign]
+    moving = Moving(app.settings(), handlers, {partition.tp: partition}, lambda *_: None, lambda *_: None)
+    moving.slots[partials] = Slots(8, 1_000_000)
+    lanes = LoopLanes(handlers[partials], handlers[partials].function, lambda *_: None)
+    planning = moving.plannings[partials] = Planning("mixed", lanes, {}, MemoryBoard(Wire()))
+    for _ in range(2):
+        await planning._take_turn()
+    for topic in ("views", partials, None):
+        moving.choose("llfd", topic)
+        assert moving.groupings == {partials: "llfd"}
+        moving.choose("mixed", topic)
+        assert moving.move(b"a", 1, topic) == [f"{partials}[0]"]
+    assert asked == [(b"a", 1)] * 3
+    with pytest.raises(NotPlannedError):
+        moving.choose("llfd", "others")
+    with pytest.raises(NotHereError):
+        moving.move(b"a", 1, "others")
 
 
 @pytest.mark.parametrize("turns", [0, 1])

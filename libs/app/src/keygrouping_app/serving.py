@@ -13,7 +13,7 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -96,12 +96,10 @@ def _put_of(path: str, body: bytes, puts: Puts, of_key: PutsOfKey) -> Callable[[
     return partial(puts[path], body) if path in puts else None
 
 
-def _asked(
-    loop: asyncio.AbstractEventLoop, path: str, answer: Callable[[], Answer] | None, there: Iterable[str]
-) -> Answer:
+def _asked(loop: asyncio.AbstractEventLoop, path: str, answer: Callable[[], Answer] | None, there: str) -> Answer:
     """What is answered on the event loop, within seconds; None: there is nothing at this path."""
     if answer is None:
-        return text(HTTPStatus.NOT_FOUND, f"no {path}: there are {', '.join(there)}")
+        return text(HTTPStatus.NOT_FOUND, f"no {path}: there are {there}")
     answering = answer
 
     async def on_loop() -> Answer:
@@ -139,13 +137,16 @@ def serving(
     which the escapes are undone, `puts`, and `puts_of_key`.
     """
     ask = partial(_asked, asyncio.get_running_loop())
+    there = ", ".join([*answers, *(f"{start}KEY" for start in below)])
+    if put := [*puts, *(f"{start}KEY{end}" for start, end in puts_of_key)]:
+        there = f"{there}; by PUT {', '.join(put)}"
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _REQUEST_SECONDS
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            self._tell(lambda: ask(path, _answer_of(path, answers, below), [*answers, *below]))
+            self._tell(lambda: ask(path, _answer_of(path, answers, below), there))
 
         def do_PUT(self) -> None:
             path, length = self.path, self.headers.get("Content-Length", "")
@@ -154,7 +155,6 @@ def serving(
                 self._tell(lambda: _NO_BODY)
                 return
             given = self.rfile.read(int(length))
-            there = [*puts, *(f"{start}KEY{end}" for start, end in puts_of_key)]
             self._tell(lambda: ask(path, _put_of(path, given, puts, puts_of_key), there))
 
         def _tell(self, answer: Callable[[], Answer]) -> None:

@@ -156,9 +156,10 @@ class Moving:
     def move(self, key: bytes, slot: int | None, topic: str | None = None) -> list[str]:
         """Has a key handed over to a slot with its state, or home if it is None; gives the partitions that it is of.
 
-        `topic`: of this input only. Nothing is done if NotHereError, BusyError, or ValueError (there is no such slot).
+        `topic`: of its handler only. Nothing is done if NotHereError, BusyError, or ValueError (there is no such slot).
         """
-        able = [each for each in self._partitions.values() if topic in (None, each.tp.topic)]
+        wanted = self._input_of(topic)
+        able = [each for each in self._partitions.values() if wanted in (None, each.tp.topic)]
         found = [(each, group) for each in able for group in each.movable(key)]
         if not found:
             raise NotHereError
@@ -169,14 +170,20 @@ class Moving:
             each.ask(group, HOME if slot is None else slot)
         return sorted({f"{each.tp.topic}[{each.tp.partition}]" for each, _ in found})
 
+    def _input_of(self, topic: str | None) -> str | None:
+        """Where the keys of a topic's handler have their states: where states merge, the topic of partial states."""
+        handler = None if topic is None else self._handlers.get(topic)
+        return topic if handler is None else handler.partials or topic
+
     def choose(self, grouping: str, topic: str | None = None) -> None:
         """Has this grouping plan from the next plan on, in all members; ORDERED: none does.
 
-        `topic`: for this input only. Nothing is done if NotPlannedError, JustBegunError, or ValueError (it is unknown).
+        `topic`: for its handler only. Nothing is done if NotPlannedError, JustBegunError, or ValueError (no such one).
         """
         if grouping not in (*PLANNERS, ORDERED):
             raise ValueError(f"there are the groupings {', '.join(PLANNERS)}; by {ORDERED} nothing is planned")
-        topics = [each for each in self._planned() if topic in (None, each)]
+        wanted = self._input_of(topic)
+        topics = [each for each in self._planned() if wanted in (None, each)]
         if not topics:
             raise NotPlannedError
         plannings = [self.plannings[each] for each in topics if each in self.plannings]

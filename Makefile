@@ -12,6 +12,8 @@ BIN := .venv/bin
 # More than cores: part of the tests' time is waiting for brokers. Four take up to 5 GB together.
 TEST_PROCESSES ?= 4
 PYTEST_ALL := $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+# Each process collects all files that it is given, and to import those of all tests takes it twenty seconds.
+LONG_TESTS = $(shell grep -rlF mark.long --include='test_*.py' $(TESTS))
 export UV_CACHE_DIR := $(CURDIR)/.tools/uv-cache
 export UV_PYTHON_DOWNLOADS := never
 # Python's compiled code is kept, whatever the caller's shell says: every service and test starts with it.
@@ -60,7 +62,7 @@ test-units: .venv/installed ## the libraries' tests that need no broker: minutes
 	$(PYTEST_ALL) -m "not kafka and not spark and not long and not fuzz" libs/keygrouping libs/service $(ARGS)
 
 test-long: install ## the tests that take longest: mixed runners, outages and changes in mid-stream; CI runs them, too
-	$(PYTEST_ALL) -m long $(ARGS)
+	$(PYTEST_ALL) -m long $(or $(ARGS),$(LONG_TESTS))
 
 test-spark: install ## Spark's tests on another version of it: 4.0.5, or SPARK=4.1.1 (downloads half a gigabyte, once); ARGS="-k NAME"
 	$(UV) pip install --quiet --no-deps --target .tools/spark-$(SPARK)/python pyspark==$(SPARK) 'pyarrow<22'  # later ones need Spark 4.2

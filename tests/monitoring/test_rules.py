@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -953,6 +954,7 @@ class Source:
     rules: dict[str, Any] = field(default_factory=dict)
 
 
+@cache
 def sources() -> list[Source]:
     of_grafana = [
         {

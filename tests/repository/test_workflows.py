@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import yaml
 from .test_packages import PROJECTS, ROOT
 
 JOBS = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yml").read_text())["jobs"]
+FOLDERS = ("libs", "services", "spark-jobs", "load-generators", "experiments", "tests")
+LONG = ".".join(("mark", "long"))
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 each_job = pytest.mark.parametrize("job", JOBS)
@@ -35,3 +38,13 @@ def test_what_a_job_runs_exists(job: str) -> None:
 def test_the_workflow_may_only_read() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yml").read_text())
     assert workflow["permissions"] == {"contents": "read"}
+
+
+def test_make_finds_the_long_tests() -> None:
+    """It looks for the mark in the files of tests: a mark that is given elsewhere would leave tests out."""
+    named = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py") if LONG in file.read_text()]
+    assert named
+    assert [file for file in named if not file.name.startswith("test_")] == []
+    wanted = subprocess.run(["make", "-n", "test-long"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (command,) = (line for line in wanted.splitlines() if " -m long " in line)
+    assert sorted(command.partition(" -m long ")[2].split()) == sorted(str(each.relative_to(ROOT)) for each in named)

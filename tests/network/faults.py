@@ -18,6 +18,8 @@ from .schedule import WAYS, Fault, Possible, Schedule
 from .world import SMALL_DISK, World
 
 _BETWEEN = 2.0
+_COMMITS = 64
+"""More than are under way at once, in any world."""
 _MEGABYTE = bytes(1 << 20)
 
 
@@ -219,6 +221,22 @@ async def _kill(world: World, fault: Fault) -> None:
     world.down.discard(fault.target)
 
 
+async def _kill_in_commit(world: World, fault: Fault) -> str:
+    """Kills a process that has written, and has not committed: no commit gets through meanwhile, nor later."""
+    held = [world.proxy.hold(_is_commit) for _ in range(_COMMITS)]
+    await asyncio.sleep(fault.lasts)
+    world.signal(fault.target, signal.SIGKILL)
+    for each in held:
+        each.remove()
+    # Not let go: brokers take offsets of a member that has died until they miss it. The others send theirs again.
+    world.proxy.drop_connections()
+    return "" if any(each.is_caught for each in held) else "there was no commit"
+
+
+def _is_commit(request: Request) -> bool:
+    return request.api is Api.OFFSET_COMMIT or _matching(Api.END_TXN.name)(request)
+
+
 async def _freeze(world: World, fault: Fault) -> None:
     world.signal(fault.target, signal.SIGSTOP)
     await asyncio.sleep(fault.lasts)
@@ -247,6 +265,7 @@ _KINDS: dict[str, Callable[[World, Fault], Awaitable[str | None]]] = {
     "move leaders": _move_leaders,
     "disk full": _disk_full,
     "kill": _kill,
+    "kill in commit": _kill_in_commit,
     "freeze": _freeze,
     "clock": _clock,
 }

@@ -146,6 +146,9 @@ class _Dice:
     def kill(self) -> Drawn:
         return self._one(0.0, self.chance.uniform(0, 8)), self._one(*self._possible.services), ""
 
+    def kill_in_commit(self) -> Drawn:
+        return self.chance.uniform(0.5, 2), self._one(*self._possible.services), ""
+
     def freeze(self) -> Drawn:
         short, long = self.chance.uniform(2, 9), self.chance.uniform(21, 28)
         return self._one(short, long), self._one(*self._possible.services), ""
@@ -176,6 +179,7 @@ _KINDS: dict[str, tuple[int, Callable[[_Dice], Drawn]]] = {
     "move leaders": (1, _Dice.move_leaders),
     "disk full": (1, _Dice.disk_full),
     "kill": (4, _Dice.kill),
+    "kill in commit": (2, _Dice.kill_in_commit),
     "freeze": (3, _Dice.freeze),
     "clock": (1, _Dice.clock),
 }

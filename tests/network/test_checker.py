@@ -327,7 +327,7 @@ def test_a_seed_is_a_schedule() -> None:
     possible = Possible(["router-0", "worker-0"], ["router-0"], 2)
     assert str(draw(7, possible)) == str(draw(7, possible)) != str(draw(8, possible))
     drawn = [fault for seed in range(300) for fault in draw(seed, possible).faults]
-    assert len({fault.kind for fault in drawn}) == 16
+    assert len({fault.kind for fault in drawn}) == 17
     assert all(fault.at + fault.lasts <= 30.05 for fault in drawn)
 
 

@@ -24,7 +24,8 @@ def outages(killed: str, frozen: str) -> Schedule:
     return Schedule(
         2,
         [
-            Fault("kill", 1.0, 0.0, killed),
+            # With what it has written and not committed: only a transaction takes that back.
+            Fault("kill in commit", 0.5, 1.5, killed),
             Fault("cut", 2.0, 8.0, "broker-0", "from the broker"),
             Fault("freeze", 2.5, 9.0, frozen),
             Fault("lose", 3.0, 6.0, "END_TXN", "answer"),

@@ -630,9 +630,9 @@ def put(port: int, path: str, body: bytes, headers: dict[str, str] | None = None
     [
         ("/all", b"x", {}, (200, "all: x\n")),
         ("/of/a%2Fb/it", b"x", {}, (200, "a/b: x\n")),
-        ("/of//it", b"x", {}, (404, "no /of//it: there are /all, /of/KEY/it\n")),
-        ("/all/", b"x", {}, (404, "no /all/: there are /all, /of/KEY/it\n")),
-        ("/got", b"x", {}, (404, "no /got: there are /all, /of/KEY/it\n")),
+        ("/of//it", b"x", {}, (404, "no /of//it: there are /all, /of/KEY/it; by GET /got\n")),
+        ("/all/", b"x", {}, (404, "no /all/: there are /all, /of/KEY/it; by GET /got\n")),
+        ("/got", b"x", {}, (404, "no /got: there are /all, /of/KEY/it; by GET /got\n")),
         ("/all?to=1", b"x", {}, (422, "no query is taken here: leave it out\n")),
         ("/all", b"x", {"Host": "evil.example"}, (421, "this server has no such name: ask for it by its address\n")),
         ("/all", b"x" * 10_001, {}, (411, NO_BODY)),

@@ -530,7 +530,9 @@ class TestPlans:
         assert grouping.explain(KEYS[0]).share == pytest.approx(0.3) and grouping.explain("never seen").share is None
         grouping = built()
         grouping.route_batch(events(1), None, 0.0)
-        for interval in range(1, 5):  # The first of them is a change, which the next two plans may see again.
+        for interval in range(
+            1, 8
+        ):  # The first of them is a change, so early that on average of few it counts for five.
             equal = HASHES[np.random.default_rng(interval).integers(0, 100, INTERVAL)]
             grouping.route_batch(equal, None, 12.0 * interval)
         light = grouping.explain(KEYS[0])

@@ -137,16 +137,17 @@ def serving(
     which the escapes are undone, `puts`, and `puts_of_key`.
     """
     ask = partial(_asked, asyncio.get_running_loop())
-    there = ", ".join([*answers, *(f"{start}KEY" for start in below)])
-    if put := [*puts, *(f"{start}KEY{end}" for start, end in puts_of_key)]:
-        there = f"{there}; by PUT {', '.join(put)}"
+    given_at = ", ".join([*answers, *(f"{start}KEY" for start in below)])
+    taken_at = ", ".join([*puts, *(f"{start}KEY{end}" for start, end in puts_of_key)])
+    by_get = f"{given_at}; by PUT {taken_at}" if taken_at else given_at
+    by_put = f"{taken_at}; by GET {given_at}" if taken_at else f"none by PUT; by GET {given_at}"
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _REQUEST_SECONDS
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            self._tell(lambda: ask(path, _answer_of(path, answers, below), there))
+            self._tell(lambda: ask(path, _answer_of(path, answers, below), by_get))
 
         def do_PUT(self) -> None:
             path, length = self.path, self.headers.get("Content-Length", "")
@@ -155,7 +156,7 @@ def serving(
                 self._tell(lambda: _NO_BODY)
                 return
             given = self.rfile.read(int(length))
-            self._tell(lambda: ask(path, _put_of(path, given, puts, puts_of_key), there))
+            self._tell(lambda: ask(path, _put_of(path, given, puts, puts_of_key), by_put))
 
         def _tell(self, answer: Callable[[], Answer]) -> None:
             known = is_ours(self.headers.get("Host", ""))

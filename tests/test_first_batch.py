@@ -98,7 +98,7 @@ async def test_a_new_process_compiles_nothing_and_its_first_batch_loads_no_kerne
     names = ["worker-0", "aggregator-0", *(["router-0"] if stages == "route" else [])]
     for name in names:
         module = f"keygrouping_{name[:-2]}"
-        own = {"workers": 2, "grouping": "level-fill"} if name == "router-0" else {"stages": stages}
+        own = {"workers": 2, "grouping": "level-fill", "interval": 0.3} if name == "router-0" else {"stages": stages}
         deployment.start(name, kernels, ("-c", WATCHED, module), **own)
     for name in names:
         await ready(deployment, name)

@@ -57,7 +57,7 @@ def new_grouping(control: Control) -> Grouping:
 
 
 def prepared(control: Control) -> Grouping:
-    """A new grouping, after another one like it has routed and planned; `Refused` if it couldn't.
+    """A new grouping, after another one like it has routed, planned and explained; `Refused` if it couldn't.
 
     Takes seconds at worst, so not for the event loop: all kernels are compiled by it. Otherwise the first batch, or the
     first change, would block the heartbeats for that long.
@@ -69,6 +69,7 @@ def prepared(control: Control) -> Grouping:
             statistics = _through_the_store(trial.statistics(_TRIAL_TIMES[-1]))
             trial.apply(_through_the_store(trial.plan([statistics])))
             try_out(trial)
+        trial.explain(b"key")  # as each interval's hottest keys are
         new_grouping(control).adopt(trial)
         trial.resize(trial.workers - 1 or 2)
         return new_grouping(control)

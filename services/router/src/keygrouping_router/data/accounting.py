@@ -162,7 +162,7 @@ def warm_up() -> None:
     tracker = Tracker(1, 0.0)
     for weights in (None, np.ones(1)):
         tracker.saw([b"key"], hashes[:, 0], weights, 0.0)
-    tracker.counts()
+    tracker.counts().find(int(hashes[0, 0]))
     Spread(np.ones(1)).add(hashes[:, 0], np.zeros(1, np.int32), None)
 
 

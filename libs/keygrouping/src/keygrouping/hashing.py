@@ -36,7 +36,7 @@ def hash_key(key: bytes | str, seed: int = SEED) -> int:
     """The signed 64-bit hash of one key; UnicodeEncodeError for a text that UTF-8 can't encode."""
     if type(key) is not bytes and isinstance(key, str):
         key = key.encode()  # mmh3 ends the process on lone surrogates.
-    return mmh3.hash64(key, seed, signed=True)[0]
+    return mmh3.hash64(key, seed)[0]
 
 
 def hash_keys(keys: Sequence[bytes], seeds: tuple[int, ...] = (SEED,)) -> NDArray[np.int64]:

@@ -70,14 +70,18 @@ class BaseGrouping(ABC, Generic[SettingsType]):
         decisions = self._decisions(event, now)
         if decisions is None:
             return lambda key: self.route(key, now=now)
-        hashes, seeds, decide = event.reshape(-1).data, tuple(enumerate(self.seeds)), decisions.__next__
+        hashes, (first, *others), decide = event.reshape(-1).data, self.seeds, decisions.__next__
 
-        def choose(key: bytes | str) -> int:
-            for place, seed in seeds:
-                hashes[place] = hash_key(key, seed)
+        def choose_by_one(key: bytes | str) -> int:
+            hashes[0] = hash_key(key, first)
             return decide()
 
-        return choose
+        def choose(key: bytes | str) -> int:
+            for place, seed in enumerate(others, 1):
+                hashes[place] = hash_key(key, seed)
+            return choose_by_one(key)
+
+        return choose if others else choose_by_one
 
     def _decisions(self, event: Hashes, now: float) -> Iterator[int] | None:  # noqa: ARG002
         """The worker of the one event whose hashes stand in `event`, whenever the next one is asked for.

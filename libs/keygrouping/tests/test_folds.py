@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -137,6 +138,26 @@ def test_a_sum_beyond_the_floats_stays_infinite() -> None:
     (found,) = folded(it, [(0, 1e308, None)] * 200, 10).values()
     assert found == {"n": 200, "whole": "0", "parts": ["Infinity"]}
     assert it.decode(found)[1] == Total(0, (math.inf,))
+
+
+@pytest.mark.parametrize("size", [7, 64, 139])
+def test_a_sum_that_is_beyond_the_floats_only_in_between_is_exact(size: int) -> None:
+    it = aggregate(op="sum", field="x")
+    (found,) = folded(it, [(0, 1e308, None)] * 70 + [(0, -1e308, None)] * 69, size).values()
+    assert it.decode(found)[1] == Total(0, (1e308,))
+
+
+@pytest.mark.parametrize("spread", [5, 100, 10**6])
+@pytest.mark.parametrize("mean", [0, 10**9, 1_750_000_000_000, 1_750_000_000_000_000])
+@pytest.mark.parametrize("size", [10, 100, 5000])
+def test_a_variance_far_from_zero_is_off_by_what_its_means_are_rounded_by(mean: int, spread: int, size: int) -> None:
+    chance = random.Random(size)
+    values = [mean + chance.randrange(spread) for _ in range(5000)]
+    it = aggregate(op="variance", field="x")
+    (state,) = folded(it, [(0, value, None) for value in values], size).values()
+    exact = statistics.variance(values)
+    bound = 0.5 * math.ulp(mean) / exact**0.5 if size < len(values) else 0
+    assert it.finish(it.decode(state)) == pytest.approx(exact, rel=bound + 1e-14)
 
 
 class EvenSum(Sum):

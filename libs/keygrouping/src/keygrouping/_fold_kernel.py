@@ -144,7 +144,7 @@ def add_moments(
     Gives the number of runs whose sums need more than `PLACES` floats; they come into `undone`.
     """
     at, left = 0, 0
-    sums = np.empty((2, PLACES))
+    sums = np.empty((3, PLACES))
     for run in range(len(sizes)):
         group, count, lost = groups[run], 0, False
         sums[:] = 0.0
@@ -157,12 +157,13 @@ def add_moments(
             if column.kinds[row] != MISSING:
                 deviation = number_of(column, row) - mean
                 lost |= put(sums, 1, deviation * deviation) != 0.0
+                lost |= put(sums, 2, deviation) != 0.0
         at += sizes[run]
-        if lost or sums[0, 2] != 0.0 or sums[1, 2] != 0.0:
+        if lost or sums[0, 2] != 0.0 or sums[1, 2] != 0.0 or sums[2, 2] != 0.0:
             undone[left] = run
             left += 1
         elif count:
-            join(seen, moments, group, count, mean, closest(sums, 1))
+            join(seen, moments, group, count, mean, about_mean(closest(sums, 1), closest(sums, 2), count))
     return left
 
 
@@ -173,14 +174,24 @@ def closest(sums: NDArray[np.float64], group: int) -> Any:
 
 
 @kernel
+def about_mean(squares: float, deviations: float, count: int) -> Any:
+    """What `about_mean` of `aggregate.numeric` gives."""
+    beyond = deviations * deviations / count
+    return squares - beyond if beyond < squares else squares
+
+
+@kernel
 def join(
     seen: NDArray[np.int64], moments: NDArray[np.float64], group: int, count: int, mean: float, squares: float
 ) -> None:
     """What `Variance.merge` does."""
-    before = seen[group]
+    before, other = seen[group], moments[group, 0]
     if before:
-        deviation, both = mean - moments[group, 0], before + count
+        deviation, both = mean - other, before + count
         squares = moments[group, 1] + squares + deviation * deviation * (before * count / both)
-        mean = (before * moments[group, 0] + count * mean) / both
+        if before > count or (before == count and other >= mean):
+            mean = other + deviation * (count / both)
+        else:
+            mean -= deviation * (before / both)
     seen[group] += count
     moments[group, 0], moments[group, 1] = mean, squares

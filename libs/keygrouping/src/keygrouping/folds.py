@@ -258,8 +258,8 @@ class _Reals:
         for group, number in zip(rest.groups[:count].tolist(), rest.numbers[:count].tolist(), strict=True):
             held = self._rest.setdefault(group, [])
             held.append(number)
-            if len(held) > _MOST_REST:
-                held[:] = parts_of(held)
+            if len(held) >= _MOST_REST and not len(held) & (len(held) - 1):
+                held[:] = _fewer(held)
 
     def parts(self, groups: int) -> list[list[float]]:
         """Of each group: the parts of its sum, see `exact.parts_of`."""
@@ -269,6 +269,13 @@ class _Reals:
         for group, rest in self._rest.items():
             found[group] = list(parts_of([*self._sums[group].tolist(), *rest]))
         return found
+
+
+def _fewer(numbers: list[float]) -> Sequence[float]:
+    """Fewer numbers with the same exact sum; the same ones where that is beyond the floats, as more may follow."""
+    parts = parts_of(numbers)
+    beyond = math.isinf(parts[0]) and all(map(math.isfinite, numbers))
+    return numbers if beyond else parts
 
 
 _FOLDS: dict[type[Aggregate], Any] = {

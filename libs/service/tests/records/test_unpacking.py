@@ -202,26 +202,40 @@ def test_names_that_are_not_utf_8_are_read() -> None:
     assert found.undecoded_names and not Reading(batch([(b"k", b"v")])).records.take(None).undecoded_names
 
 
-@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_batch_with_more_records_than_it_says_is_undecodable(
+    codec: int, streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if streamed:
+        monkeypatch.setattr("keygrouping_service.records.unpacking._WHOLE", 10)
+    data = batch([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")], codec)
+    struct.pack_into(">i", data, 57, 2)
+    with pytest.raises(UndecodableError, match="can't be read"):
+        read(sealed(data))
+
+
+@pytest.mark.parametrize(("magic", "appended"), [(0, False), (1, False), (1, True)])
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_old_formats_are_read_alike(
-    magic: Literal[0, 1], codec: int, streamed: bool, monkeypatch: pytest.MonkeyPatch
+    magic: Literal[0, 1], appended: bool, codec: int, streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where the broker sets the time at which it `appended`, it sets that of the wrapper."""
     if streamed:
         monkeypatch.setattr("keygrouping_service.records.unpacking._WHOLE", 10)
     builder = LegacyRecordBatchBuilder(magic, 0, 1 << 30)
     rows = [(b"a", b"1"), (b"big", bytes(5000)), (b"c", b"3")]
     for number, (key, value) in enumerate(rows):
         # Inside of a wrapper, format 1 counts from 0 and format 0 does not.
-        builder.append(number if magic and codec else 40 + number, 1000, key, value)
+        builder.append(number if magic and codec else 40 + number, 500 if appended and codec else 1000, key, value)
     inner = bytes(builder.build())
     buffer = inner
     if codec:
         wrapper = LegacyRecordBatchBuilder(magic, 0, 1 << 30)
         wrapper.append(42, 1000, None, gzip_encode(inner))
         wrapped = bytearray(wrapper.build())
-        wrapped[17] |= 1
+        wrapped[17] |= 1 | 8 * appended
         from zlib import crc32
 
         struct.pack_into(">I", wrapped, 12, crc32(wrapped[16:]))

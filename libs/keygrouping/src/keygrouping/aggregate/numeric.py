@@ -222,15 +222,17 @@ class Variance(Aggregate):
         if not numbers:
             return state
         mean = float(sum_of(numbers)) / len(numbers)
-        squares = float(sum_of([(number - mean) * (number - mean) for number in numbers]))
-        return self.merge(state, (len(numbers), mean, squares))
+        deviations = [number - mean for number in numbers]
+        squares = float(sum_of([deviation * deviation for deviation in deviations]))
+        return self.merge(state, (len(numbers), mean, about_mean(squares, float(sum_of(deviations)), len(numbers))))
 
     def merge(self, left: Moments, right: Moments) -> Moments:
         if not left[0] or not right[0]:
             return left if left[0] else right
-        count = left[0] + right[0]
-        deviation = right[1] - left[1]
-        mean = (left[0] * left[1] + right[0] * right[1]) / count
+        count, most, least = left[0] + right[0], max(left, right), min(left, right)
+        deviation = least[1] - most[1]
+        # From the mean of more values on: the sum of both would be rounded by as much as all of the values differ.
+        mean = most[1] + deviation * (least[0] / count)
         return (count, mean, left[2] + right[2] + deviation * deviation * (left[0] * right[0] / count))
 
     def finish(self, state: Moments) -> float | None:
@@ -253,6 +255,12 @@ class Variance(Aggregate):
 
     def seen(self, state: Moments) -> int:
         return state[0]
+
+
+def about_mean(squares: float, deviations: float, count: int) -> float:
+    """The squared deviations from the exact mean; given are those from the mean as a float, squared and as they are."""
+    beyond = deviations * deviations / count
+    return squares - beyond if beyond < squares else squares
 
 
 class Vwap(Aggregate):

@@ -29,7 +29,10 @@ class Codec(Protocol):
 
 
 class JsonCodec:
-    """JSON by RFC 8259: an object in UTF-8. Of members of one name the last counts."""
+    """JSON by RFC 8259: an object in UTF-8. Of members of one name the last counts.
+
+    As section 9 allows, numbers beyond float64 and lone surrogates are refused, wherever they stand.
+    """
 
     def read(self, value: bytes) -> dict[str, Any]:
         """The object of a value."""

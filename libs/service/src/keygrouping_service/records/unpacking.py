@@ -8,6 +8,7 @@ left out as `DeadLetter`s with what of them is small. Nothing here knows who fet
 from __future__ import annotations
 
 import struct
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -50,6 +51,12 @@ largest timestamp, producer id and epoch, base sequence, number of records.
 """
 
 _CODEC_MASK = 0x07
+
+_BY_APPEND_TIME = 0x08
+"""Of the attributes of a batch, or of a message of format 1: its timestamp is the time at which the broker wrote it."""
+
+_STAMPED = 14
+"""Bytes of a message of format 1, without offset and size, until its timestamp ends."""
 
 _MESSAGE_OVERHEAD = 26
 """Bytes of the least message of format 0: its offset and size, header, and the sizes of its key and value."""
@@ -118,6 +125,8 @@ class Unpacker:
             if len(gathered) >= _SLICE or self.unpacked >= AT_ONCE:
                 yield header.plain(count) + gathered, len(gathered)
                 gathered, count = bytearray(), 0
+        if stream.rest(1) is not None:
+            raise CorruptDataError("something follows the batch's last record")
         yield header.plain(count) + gathered, len(gathered)
 
     def _left_out(self, header: _Header, stream: _Stream, size: int) -> Iterator[Part]:
@@ -198,7 +207,7 @@ class Unpacker:
                     self.leave_out(self.record(base + offset, message.time_ms, None, kept), size)
                 yield None, 0
             else:
-                yield struct.pack(">qi", base + offset, size) + stream.read(size), size
+                yield struct.pack(">qi", base + offset, size) + message.stamped(stream.read(size)), size
 
 
 class _Header:
@@ -208,7 +217,7 @@ class _Header:
         self._fields = list(_HEADER.unpack_from(data))
         self.base: int = self._fields[0]
         self.records: int = self._fields[12]
-        self._by_append_time = bool(self._fields[5] & 0x08)
+        self._by_append_time = bool(self._fields[5] & _BY_APPEND_TIME)
 
     def time_of(self, delta: int) -> int:
         """The timestamp of a record in ms, of its difference to the first."""
@@ -291,6 +300,16 @@ class _Message:
         self.offset, _, _, self.magic, self.attributes = struct.unpack_from(">qiIbb", data)
         self._key = 26 if self.magic else 18
         self.time_ms: int = struct.unpack_from(">q", data, 18)[0] if self.magic else -1
+
+    def stamped(self, inner: bytes) -> bytes:
+        """A message that this one wraps, without offset and size, as one that stands alone.
+
+        By append time the broker has set the wrapper's timestamp only.
+        """
+        if not (self.magic and self.attributes & _BY_APPEND_TIME) or len(inner) < _STAMPED:
+            return inner
+        checked = inner[4:5] + struct.pack(">Bq", inner[5] | _BY_APPEND_TIME, self.time_ms) + inner[_STAMPED:]
+        return struct.pack(">I", zlib.crc32(checked)) + checked
 
     def value(self, data: memoryview) -> memoryview:
         """The bytes of its value."""

@@ -1,5 +1,6 @@
 """A batch's aggregates are those of plain Spark, whatever is spread and however."""
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -136,6 +137,18 @@ def test_the_words_of_grouped_data_work(spark: SparkSession, spread: Any) -> Non
     assert_same(groups.agg(asked), frame.groupBy("user").agg(asked))
     whole = skewed(frame.where("value > 9"), "user", widths=["hot"], spread=spread).groupBy()
     assert_same(whole.agg(F.count("*"), F.sum("value")), frame.where("value > 9").agg(F.count("*"), F.sum("value")))
+
+
+@pytest.mark.parametrize("spread", [None, "partials", "rows"])
+@pytest.mark.parametrize("order", itertools.permutations(["id", "d", "b"]), ids="-".join)
+def test_columns_of_a_mapping_have_their_own_values(spark: SparkSession, order: tuple[str, ...], spread: Any) -> None:
+    """Spark makes them in another order than that of the mapping."""
+    frame = spark.range(40).selectExpr("if(id % 5 > 0, 'hot', 'cold') user", "7L id", "8L d", "9L b")
+    groups, plain = skewed(frame, "user", widths=["hot"], spread=spread).groupBy("user"), frame.groupBy("user")
+    for name in ("collect_set", "mean"):
+        asked = {**dict.fromkeys(order, name), "*": "count"}
+        assert_same(groups.agg(asked), plain.agg(asked))
+    assert_same(groups.agg({}), plain.agg({}))
 
 
 @pytest.mark.parametrize("spread", [None, "partials", "rows"])

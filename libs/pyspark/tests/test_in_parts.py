@@ -11,6 +11,7 @@ import pytest
 from keygrouping.spark import SkewError, skewed, skewed_join
 from keygrouping_pyspark import in_parts
 from pyspark import cloudpickle
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -281,6 +282,25 @@ def test_a_function_gets_the_columns_of_its_frame_and_no_others(spark: SparkSess
     looked_up = skewed(clicks, "user", widths=spark.createDataFrame([("hot", 2)], "user string, parts int"))
     found = looked_up.groupBy("user").applyInPandas(columns, "columns string", merge=lambda parts: parts)
     assert {row[0] for row in found.collect()} == {"user,id,at"}
+
+
+@pytest.mark.parametrize(
+    ("merge", "fault"),
+    [
+        (lambda _: None, "merge returned NoneType: return a pandas frame with the columns \\['rows'\\]"),
+        (lambda parts: parts.rows, "merge returned Series: return a pandas frame"),
+        (lambda parts: parts.rename(columns={"rows": "n"}), "merge returned a frame without the columns \\['rows'\\]"),
+    ],
+)
+def test_what_merge_returns_by_mistake_is_told(clicks: DataFrame, merge: Any, fault: str) -> None:
+    def counted(rows: Any) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame({"rows": [len(rows)]})
+
+    found = skewed(clicks, "user", widths=["hot"], partitions=3).groupBy("user")
+    with pytest.raises(PythonException, match=fault):
+        found.applyInPandas(counted, "rows long", merge=merge).collect()
 
 
 def test_a_function_is_called_as_spark_calls_it(clicks: DataFrame) -> None:

@@ -175,16 +175,16 @@ class SkewedGroups:
         source = self._skewed
         given: list[Any] = [self._whole(each) for each in aggregates]
         plain = source.plain.groupBy(*self._keys).agg(*given)
-        asked = [each for one, whole in zip(aggregates, given, strict=True) for each in self._asked(one, whole)]
+        asked = [each for one, whole in zip(aggregates, given, strict=True) for each in self._asked(one, whole, plain)]
         if has_python_aggregate([each.column for each in asked], plain):
             raise NotMergeableError(
                 "Spark can't combine a Python aggregate before its shuffle: "
                 "use applyInPandas(function, schema, merge=...) of the same groups, or an Aggregate of your own"
             )
+        if not asked or (source.spread is None and self._are_combined(asked)):
+            return plain
         if source.spread == "partials":
             return self._in_two_steps(asked, plain)
-        if source.spread is None and self._are_combined(asked):
-            return plain
         if source.width is None:
             return plain
         if source.spread is None and not source.frame.isStreaming:
@@ -381,11 +381,20 @@ class SkewedGroups:
             '{"amount": "sum"}, or what parse_aggregates returns'
         )
 
-    def _asked(self, aggregate: Any, whole: Any) -> list[_Asked]:
+    def _asked(self, aggregate: Any, whole: Any, plain: DataFrame) -> list[_Asked]:
         if isinstance(aggregate, Mapping):
-            return [_Asked(F.call_function(name, F.col(column)), None) for column, name in aggregate.items()]
+            return self._items(aggregate, plain.columns[len(plain.columns) - len(aggregate) :])
         own = None if isinstance(aggregate, Column) else partial(split_of, aggregate, self._skewed.plain)
         return [_Asked(whole, own)]
+
+    def _items(self, aggregates: Mapping[str, str], names: list[str]) -> list[_Asked]:
+        """Those of a mapping in the order of the columns that Spark makes of it, which may be that of their hashes."""
+        groups = self._skewed.plain.groupBy(*self._keys)
+        by_name = {
+            groups.agg({column: name}).columns[-1]: _Asked(F.call_function(name, F.col(column)), None)
+            for column, name in aggregates.items()
+        }
+        return [by_name[name] for name in names]
 
     def _step(self, asked: _Asked, field: StructField, sketches: bool) -> type_of_step:
         return asked.step or partial(self._split, asked.column, field, sketches)

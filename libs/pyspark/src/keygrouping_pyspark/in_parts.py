@@ -184,7 +184,7 @@ def _of_parts(
 def labelled(names: list[str]) -> Callable[[Any, Any, Any], Any]:
     """A function that tells of a frame whose result it is, and gives its columns their names if it has none."""
     part, group = PART, GROUP
-    named = _naming(names)
+    named = _naming(names, "the function")
 
     def label(found: Any, its_part: Any, its_group: Any) -> Any:
         found = named(found).copy(deep=False)  # The user's may be one that lasts. `assign` takes twice as long.
@@ -194,8 +194,10 @@ def labelled(names: list[str]) -> Callable[[Any, Any, Any], Any]:
     return label
 
 
-def _naming(names: list[str]) -> Callable[[Any], Any]:
+def _naming(names: list[str], whose: str) -> Callable[[Any], Any]:
     def named(found: Any) -> Any:
+        if getattr(found, "columns", None) is None:
+            raise TypeError(f"{whose} returned {type(found).__name__}: return a pandas frame with the columns {names}")
         if any(isinstance(each, str) for each in found.columns):
             return found
         return type(found)(columns=names, dtype=object) if found.empty else found.set_axis(names, axis="columns")
@@ -227,7 +229,7 @@ def _of_groups(merged: Callable[[Any], Any], wanted: Any) -> Callable[[Any], Any
 
 def _merged(merge: Callable[[Any], Any], names: list[str]) -> Callable[[Any], Any]:
     """The user's merge, of an Arrow table with the results of one group's parts."""
-    named = _naming(names)
+    named = _naming(names, "merge")
 
     def merged(table: Any) -> Any:
         import pyarrow as pa
@@ -243,6 +245,10 @@ def _merged(merge: Callable[[Any], Any], names: list[str]) -> Callable[[Any], An
             table = table.set_column(place, schema.field(place).name, pc.local_timestamp(table[place]))
         local = table.schema
         found = named(merge(table.to_pandas(maps_as_pydicts="strict")))
+        if missing := [name for name in names if name not in found.columns]:
+            raise ValueError(
+                f"merge returned a frame without the columns {missing}: return those of the schema, {names}"
+            )
         made = pa.Table.from_pandas(found, local, preserve_index=False)
         for place, zone in zones.items():
             there = pc.assume_timezone(made[place], zone, ambiguous="latest", nonexistent="latest")

@@ -175,6 +175,8 @@ $(UV):
 
 .tools/kernels/compiled: .venv/installed $(shell find libs services -path '*/src/*_kernel.py' -o -path '*/src/*/precompile.py')
 	@echo "compiling the kernels, so that no start has to wait for that (two minutes, once)"
+	@# One kernel's compiled code has that of others of which it was made: numba asks whether its own file is newer only.
+	@find libs services -path '*/__pycache__/*.nb[ci]' -delete
 	@$(BIN)/python -m keygrouping.precompile
 	@$(BIN)/python -m keygrouping_service.records.v2.precompile
 	@$(BIN)/python -c "from keygrouping_service.events.lateness import warm_up; warm_up()"

@@ -10,6 +10,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app import App, Event
+from keygrouping_app.events import Record
 from keygrouping_app.kafka.assignment import Assignment
 from keygrouping_app.kafka.changelog import Copy
 from keygrouping_app.kafka.draining import Draining
@@ -191,3 +192,36 @@ async def test_a_partition_that_goes_as_it_begins_again_is_not_begun(how: str, t
     assert held.partitions == {}
     assert held.assignment.tasks == []
     assert all(each.is_closed for each in held.opening.transactions)
+
+
+@pytest.mark.parametrize("how", ["given up", "ended"])
+async def test_a_partition_that_begins_again_while_it_is_drained_is_drained_too(how: str) -> None:
+    """Nobody would end it: it would read on, and fence who has the partition by then."""
+    held = Held({0: Failure("refused_output", "too large", retry=False)})
+    partition = await held.gain()
+    records: list[Any] = [Record("in", 0, 0, 0, b"k", b"1")]
+    partition.end(partition.take(records, 1), [], letters=False)
+    if how == "ended":
+        await held.assignment.end(lambda: False)
+    else:
+        await held.let_go(how)
+        assert held.assignment.tasks == []
+        assert all(each.is_closed for each in held.opening.transactions)
+    assert held.partitions == {}
+    assert len(held.opening.opened) == 2
+    assert all(each.closed for each in held.opening.opened)
+
+
+async def test_what_is_refused_of_a_partition_that_has_gone_is_no_matter_of_who_has_it_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = Held({0: Failure("refused_output", "too large", retry=False)})
+    partition = await held.gain()
+    partition.dirty.set()
+    held.assignment.lose(TP)
+    held.assignment.gain(TP)
+    await asyncio.sleep(0.05)
+    assert "begins again" not in caplog.text
+    assert [*held.partitions.values()] == held.opening.opened[1:]
+    await held.let_go("lost")
+    assert held.assignment.tasks == []

@@ -64,10 +64,8 @@ class Assignment:
 
     async def give_up(self, tp: TopicPartition) -> None:
         """See `Owner`."""
-        self._stop_beginning(tp)
-        if (partition := self.partitions.get(tp)) is not None:
-            await self._draining.drain(partition)
-            self.partitions.pop(tp, None)
+        await self._drain(tp)
+        if (partition := self.partitions.pop(tp, None)) is not None:
             self._stop_committing(partition)
             self._reading.begin_again()
 
@@ -92,8 +90,19 @@ class Assignment:
 
         `is_in_vain`: whether it is clear that nothing can be committed any more.
         """
-        await asyncio.gather(*(self._draining.drain(each, is_in_vain) for each in list(self.partitions.values())))
+        await asyncio.gather(*(self._drain(each, is_in_vain) for each in {*self.partitions, *self._beginning}))
         self.partitions.clear()
+
+    async def _drain(self, tp: TopicPartition, is_in_vain: Callable[[], bool] = lambda: False) -> None:
+        """Returns when all of it is committed; what begins again meanwhile is stopped, or drained as well."""
+        drained = None
+        while True:
+            self._stop_beginning(tp)
+            partition = self.partitions.get(tp)
+            if partition is None or partition is drained:
+                return
+            await self._draining.drain(partition, is_in_vain)
+            drained = partition
 
     # How a partition begins.
 
@@ -144,7 +153,8 @@ class Assignment:
 
     async def _commit(self, partition: Partition, transactions: Transactions) -> None:
         try:
-            if refused := await self._transacting.keep(partition, transactions):
+            refused = await self._transacting.keep(partition, transactions)
+            if refused and self.partitions.get(partition.tp) is partition:  # not lost or given up meanwhile
                 self._spoil(partition, refused)
         finally:
             del self._committing[partition]

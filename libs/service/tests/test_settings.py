@@ -69,6 +69,45 @@ def test_all_faults_are_told_one_a_line(environment: pytest.MonkeyPatch, capsys:
     assert "KEYGROUPING_JOB: wndow: unknown" in text
 
 
+def test_what_settings_are_refused_for_together_is_told_beside_what_is_wrong_by_itself(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment.setenv("KEYGROUPING_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
+    (together,) = faults(capsys)
+    environment.setenv("KEYGROUPING_ROUTER_WORKERS", "0")
+    environment.setenv("KEYGROUPING_ROUTER_LINGRE", "3")
+    lines = faults(capsys)
+    assert {line.partition(":")[0] for line in lines[:2]} == {"KEYGROUPING_ROUTER_WORKERS", "KEYGROUPING_ROUTER_LINGRE"}
+    assert lines[2:] == [together]
+
+
+def test_what_follows_from_a_wrong_setting_is_not_told(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment.setenv("KEYGROUPING_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
+    environment.setenv("KEYGROUPING_SASL_MECHANISM", "OAUTHBEARER")
+    environment.setenv("KEYGROUPING_SASL_TOKEN_PROVIDER", "no place of a function")
+    (fault,) = faults(capsys)
+    assert fault.startswith("KEYGROUPING_SASL_TOKEN_PROVIDER: String should match")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_what_is_no_number_is_told_as_that(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    environment.setenv("KEYGROUPING_HTTP_BODY_TIMEOUT", value)
+    assert faults(capsys) == ["KEYGROUPING_HTTP_BODY_TIMEOUT: Input should be a finite number"]
+
+
+def test_a_name_of_another_service_is_not_taken_for_one_that_begins_alike(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment.setenv("KEYGROUPING_ROUTER_MAX_LATENESS", "1")
+    (fault,) = faults(capsys)
+    assert "did you mean" not in fault
+    assert "; known are KEYGROUPING_APPLICATION, " in fault
+
+
 @given(st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", min_size=1, max_size=12))
 def test_no_misspelt_name_of_the_own_section_passes(name: str) -> None:
     known = name.lower() in RouterLike.model_fields

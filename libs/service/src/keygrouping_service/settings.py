@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import ssl
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
@@ -49,6 +50,9 @@ SECTIONS = (
 )
 """Prefixes of the services' own settings; a service looks only into its own section."""
 
+_NAME = re.compile(rf"{PREFIX}\w+")
+_ALIKE = 0.55
+"""From which likeness on a name may be meant by another."""
 EXIT_SETTINGS = 2
 """Exit code of a service that refuses its settings."""
 
@@ -89,12 +93,17 @@ class _Environment(PydanticBaseSettingsSource):
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         del field
         for name in names_of(self.settings_cls, field_name):
-            if os.environ.get(name, ""):
-                return os.environ[name], field_name, False
+            if self._environment.get(name, ""):
+                return self._environment[name], field_name, False
         return None, field_name, False
 
+    @property
+    def _environment(self) -> Mapping[str, str]:
+        assert issubclass(self.settings_cls, ServiceSettings)
+        return self.settings_cls.environment
+
     def __call__(self) -> dict[str, Any]:
-        values: dict[str, Any] = dict.fromkeys(unknown_names(self.settings_cls, os.environ))
+        values: dict[str, Any] = dict.fromkeys(unknown_names(self.settings_cls, self._environment))
         for field_name, field in self.settings_cls.model_fields.items():
             value, _, _ = self.get_field_value(field, field_name)
             if value is not None:
@@ -108,8 +117,12 @@ class ServiceSettings(BaseSettings):
     A service derives its own class, sets `section` to its entry in `SECTIONS` and adds its fields.
     """
 
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=False)
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=False, allow_inf_nan=False
+    )
     section: ClassVar[str] = ""
+    environment: ClassVar[Mapping[str, str]] = os.environ
+    """What it is read from."""
 
     bootstrap_servers: str = Field(
         pattern=r"^[^\s,;/]+:[0-9]{1,5}( *, *[^\s,;/]+:[0-9]{1,5})*$",
@@ -493,25 +506,48 @@ def load(settings_class: type[Settings]) -> Settings:
 
 
 def describe_faults(settings_class: type[ServiceSettings], error: ValidationError) -> Iterable[str]:
-    """One line per fault: the name of the setting, and what is wrong with it."""
+    """One line per fault: the name of the setting, and what is wrong with it.
+
+    What several settings together are refused for is judged as if those that are wrong by themselves were not set.
+    """
     links = service_links(os.environ)
+    wrong: set[str] = set()
     for fault in error.errors(include_url=False):
         place = str(fault["loc"][0]) if fault["loc"] else ""
         message = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":
+            wrong.add(place)
             yield f"{place}: unknown setting{_guess(settings_class, place)}"
         elif not place:
             yield message
-        elif (name := name_in_use(settings_class, place)) in links:
-            yield collision(name, os.environ[name], links[name])
         else:
-            yield f"{name}: {message}"
+            wrong.update(names_of(settings_class, place))
+            name = name_in_use(settings_class, place)
+            yield collision(name, os.environ[name], links[name]) if name in links else f"{name}: {message}"
+    if wrong:
+        yield from _faults_without(settings_class, wrong)
+
+
+def _faults_without(settings_class: type[ServiceSettings], wrong: Set[str]) -> Iterable[str]:
+    """What else would be told without these settings, and does not speak of them."""
+
+    class Rest(settings_class):  # type: ignore[misc, valid-type]
+        environment: ClassVar[Mapping[str, str]] = {n: v for n, v in os.environ.items() if n not in wrong}
+
+    try:
+        Rest()
+    except ValidationError as error:
+        together = [fault["msg"].removeprefix("Value error, ") for fault in error.errors() if not fault["loc"]]
+        yield from (line for line in together if wrong.isdisjoint(_NAME.findall(line)))
 
 
 def _guess(settings_class: type[ServiceSettings], name: str) -> str:
     known = [n for field_name in settings_class.model_fields for n in names_of(settings_class, field_name)]
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+    # Without what most of them begin with, which makes all alike.
+    begin = re.compile(f"{PREFIX}({settings_class.section}_)?")
+    by_end = {begin.sub("", each): each for each in known}
+    close = difflib.get_close_matches(begin.sub("", name), by_end, n=1, cutoff=_ALIKE)
+    return f"; did you mean {by_end[close[0]]}?" if close else f"; known are {', '.join(sorted(known))}"
 
 
 def name_in_use(settings_class: type[ServiceSettings], field_name: str) -> str:

@@ -22,6 +22,8 @@ _SOURCES = (1, 5)
 _LATER = 0.5
 """Means are taken over this last part of the intervals."""
 _STEADY = 4
+_TAKEN_UP = 2
+"""Intervals after a change in which a worker may still be without work."""
 _SIZES = (10, 20, 30, 50)
 _BUCKETS = 4096
 """Of cold hashes, with the largest of these sizes; with the others, each has several of these."""
@@ -156,6 +158,14 @@ class _Table:
         text = f"{mean:.4g} (worst {worst:.4g})"
         self.claims.append(Claim(f"{where}: {measure} {sign} {target:g}", "target", text, passes))
 
+    def add_least(self, where: str, shares: Sequence[NDArray[np.float64]]) -> None:
+        """That no worker stays without work; `shares`: the least ones of each interval from a change on, by seed.
+
+        Where there are fewer intervals the last one counts.
+        """
+        measured = [float(each[min(_TAKEN_UP, len(each) - 1) :].mean()) for each in shares]
+        self.add(where, "least load over average from the third interval on", 0.95, measured, least=True)
+
 
 def _level_fill(lab: Lab) -> Outcome:
     table = _Table()
@@ -198,11 +208,16 @@ def _adaptation(lab: Lab, table: _Table, sources: int) -> None:
         where = f"W={workers}, S={sources}"
         table.add(f"another hot key of 50 % each interval, {where}", "largest λ of all intervals", target, largest)
         rising: Stream = ("step", {"before": 0.0, "after": 0.5})
-        at_once = [float(course.lambdas[steps]) for course in courses(rising, workers)]
+        risen = courses(rising, workers)
+        at_once = [float(course.lambdas[steps]) for course in risen]
         table.add(f"a hot key of 50 % appears, {where}", "λ in that interval", target, at_once)
+        table.add_least(f"a hot key of 50 % appears, {where}", [course.least[steps:] for course in risen])
     where, ending = f"80 % skew ends, W=10, S={sources}", courses(("step", {}), 10)
     table.add(where, "λ in that interval", 1.07, [float(course.lambdas[-steps]) for course in ending])
     table.add(where, "largest λ afterwards", 1.05, [float(course.lambdas[-steps + 1 :].max()) for course in ending])
+    table.add_least(where, [course.least[-steps:] for course in ending])
+    spread_before = courses(("step", {}), 50)
+    table.add_least(f"80 % skew ends, W=50, S={sources}", [course.least[-steps:] for course in spread_before])
     for workers in (5, 10):
         for name, stream in _STREAMS.items():
             first = [float(course.lambdas[0]) for course in courses(stream, workers, 1)]
@@ -219,7 +234,9 @@ def _growing(lab: Lab, table: _Table, sources: int) -> None:
     ]
     for number, workers in at.items():
         at_once = [float(course.lambdas[number]) for course in courses]
-        table.add(f"80 % skew, W grows to {workers}, S={sources}", "λ in that interval", 1.02, at_once)
+        where = f"80 % skew, W grows to {workers}, S={sources}"
+        table.add(where, "λ in that interval", 1.02, at_once)
+        table.add_least(where, [course.least[number : number + length] for course in courses])
 
 
 def _moving(table: _Table) -> None:

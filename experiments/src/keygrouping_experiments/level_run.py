@@ -38,6 +38,8 @@ class Course:
     run_costs: NDArray[np.float64]
     new_pairs: NDArray[np.float64]
     """Pairs that never occurred before in the run, per key of the interval, beyond the first of each key."""
+    least: NDArray[np.float64]
+    """Load of the least loaded worker over the average load."""
     plan_times: NDArray[np.float64]
 
 
@@ -59,10 +61,11 @@ def run(
         shares = np.bincount(chosen, chunk.weights, minlength=workers)
         shares = shares / shares.sum()
         lambda_, std_dev = float(shares.max() * len(shares)), float(100 * shares.std())
-        run_cost = distribution.run().dist_cost
-        rows.append((lambda_, std_dev, measures.dist_cost, run_cost, measures.width_changes / measures.keys))
-    lambdas, std_devs, costs, run_costs, new_pairs = np.array(rows).T
-    return Course(lambdas, std_devs, costs, run_costs, new_pairs, np.array(drive.plan_times))
+        cost, run_cost = measures.dist_cost, distribution.run().dist_cost
+        least = float(shares.min() * len(shares))
+        rows.append((lambda_, std_dev, cost, run_cost, measures.width_changes / measures.keys, least))
+    lambdas, std_devs, costs, run_costs, new_pairs, leasts = np.array(rows).T
+    return Course(lambdas, std_devs, costs, run_costs, new_pairs, leasts, np.array(drive.plan_times))
 
 
 def intervals(stream: Workload, interval: int) -> Iterator[Chunk]:

@@ -152,7 +152,7 @@ def place(
         level, loads = _poured(poured, wanted, members, loads, fair, tolerance)
     else:
         least = np.where(aside, 0.0, (1 - _IDLE) * level_of_rest * fair)
-        steps.fill_up(np.flatnonzero(width > 1), order[stays[order]], keys.shares, members, loads, least)
+        steps.fill_up(np.flatnonzero(width > 1), order[stays[order]], members, loads, least)
     pool, taken = _gathered(members.pool, known, start), _gathered(members.taken, known, start)
     placed = _left_wide(keys, Keys(keys.hashes, keys.shares, width, known, pool, taken), hot & shares.keep)
     moved_buckets = int(np.count_nonzero(relieved != owners))

@@ -15,6 +15,9 @@ from keygrouping.grouping.protocol import Weights, Workers
 
 _TRACE = 1e-12
 """Room that is but rounding."""
+_SWEEPS = 100
+_MOVED = 1e-5
+"""Share of all weight that is not worth another sweep."""
 
 
 @kernel
@@ -139,27 +142,60 @@ def pull(rocks: Numbers, wanted: Wanted, members: Members, loads: Weights, limit
 
 
 @kernel
-def fill_up(split: Numbers, kept: Numbers, shares: Weights, members: Members, loads: Weights, least: Weights) -> None:
-    """A worker that all events of its split keys could not fill to its `least` gets more of the `kept` ones.
+def fill_up(split: Numbers, kept: Numbers, members: Members, loads: Weights, least: Weights) -> None:
+    """A worker that the events of its split keys will not fill to its `least` gets more of the `kept` ones.
 
-    The routing fills members that are below the level; but a worker that has too few keys stays there, as nobody gives
-    it any while no other worker is above its limit. The first of `kept` come first. `loads`: as planned so far.
+    The routing fills members that are below the level. A worker that has too few keys stays there, and so do several
+    that share theirs only with each other, as nobody gives them any while no other worker is above its limit. The
+    emptiest worker gets the first of `kept` that it has not, as often as need be. `loads`: as planned so far.
     """
-    pool, start, width, most = members.pool, members.start, members.width, loads.copy()
-    for k in split:
-        for i in range(start[k], start[k] + width[k]):
-            most[pool[i]] += shares[k] - members.taken[i]
-    for worker in range(len(loads)):
-        for k in kept:
-            first, used = start[k], width[k]
-            if most[worker] >= least[worker]:
-                break
-            if used < members.space[k] and position(pool, first, used, worker) == used:
-                at = remember(members, k, worker)
-                pool[first + at], pool[first + used] = pool[first + used], pool[first + at]
-                members.taken[first + used] = 0.0
-                width[k] += 1
-                most[worker] += shares[k]
+    taken, leveled, wanted = members.taken.copy(), loads.copy(), least.copy()
+    even_out(split, members, taken, leveled)
+    worker = int(np.argmin(leveled - wanted))
+    while leveled[worker] < wanted[worker]:
+        if not give_one(kept, members, taken, worker):
+            wanted[worker] = 0.0
+        even_out(split, members, taken, leveled)
+        worker = int(np.argmin(leveled - wanted))
+
+
+@kernel
+def give_one(kept: Numbers, members: Members, taken: Weights, worker: int) -> bool:
+    """Make a worker a member of the first key that has the space, with nothing of it so far; whether there is one."""
+    pool, start, width = members.pool, members.start, members.width
+    for k in kept:
+        first, used = start[k], width[k]
+        if used < members.space[k] and position(pool, first, used, worker) == used:
+            at = remember(members, k, worker)
+            pool[first + at], pool[first + used] = pool[first + used], pool[first + at]
+            members.taken[first + used] = taken[first + used] = 0.0
+            width[k] += 1
+            return True
+    return False
+
+
+@kernel
+def even_out(split: Numbers, members: Members, taken: Weights, loads: Weights) -> None:
+    """What the routing makes of split keys: each moves from its fullest member to its emptiest while they differ."""
+    pool, start, width = members.pool, members.start, members.width
+    for _ in range(_SWEEPS):
+        most = 0.0
+        for k in split:
+            full, empty = -1, start[k]
+            for i in range(start[k], start[k] + width[k]):
+                if taken[i] > _TRACE and (full < 0 or loads[pool[i]] > loads[pool[full]]):
+                    full = i
+                if loads[pool[i]] < loads[pool[empty]]:
+                    empty = i
+            if full >= 0:
+                moved = min(taken[full], 0.5 * (loads[pool[full]] - loads[pool[empty]]))
+                taken[full] -= moved
+                taken[empty] += moved
+                loads[pool[full]] -= moved
+                loads[pool[empty]] += moved
+                most = max(most, moved)
+        if most <= _MOVED:
+            break
 
 
 @kernel

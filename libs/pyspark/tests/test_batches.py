@@ -300,10 +300,21 @@ def test_the_part_of_a_row_is_the_same_whenever_it_is_read(spark: SparkSession) 
     [
         ({"widths": {"hot": 0}}, "widths: a whole number of at least 1 is wanted, not 'hot': 0"),
         ({"widths": ["hot"], "spread": "evenly"}, "spread='evenly'"),
-        ({"widths": ["hot"], "partitions": 0}, "partitions=0: must be at least 1"),
-        ({"widths": ["hot"], "by": []}, "give by="),
+        ({"widths": 5}, r'widths=5: give a list of hot keys such as \["hot"\]'),
+        *(({"partitions": wrong}, "partitions=.*: give the number of tasks") for wrong in ("4", 0, 2.5, True)),
+        *(({"sample": wrong}, "sample=.*: give the fraction of rows") for wrong in (5, -1, 0, "x", float("nan"))),
+        *(({"by": wrong}, "by=.*: give the columns in which a key's rows differ") for wrong in ([], 5, [5])),
+        ({"by": "nobody"}, r"by='nobody': give columns that the frame has \(.*nobody"),
     ],
 )
 def test_a_wrong_setting_names_the_fix(spark: SparkSession, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(SkewError, match=message):
         skewed(numbers(spark, "int", []), "user", **asked)
+
+
+def test_what_spark_does_not_hash_tells_no_rows_apart(spark: SparkSession) -> None:
+    for wrong, kind in ((F.create_map("value", "value"), "map"), (F.struct(F.expr("parse_json('1')")), "variant")):
+        with pytest.raises(
+            SkewError, match=f"by: Spark hashes no {kind}, as in .*: give a part of it, or to_json of it"
+        ):
+            skewed(numbers(spark, "int", []), "user", widths={}, by=wrong)

@@ -1,21 +1,22 @@
 """`skewed(frame, key)`: a groupBy whose hot keys are spread, with the columns and rows that it has without."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NumericType, StructField, StructType
 
+from keygrouping_pyspark.absent import absent
 from keygrouping_pyspark.chained import Groups, chained, type_of_step
 from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate, has_star, is_star
 from keygrouping_pyspark.combined import are_combined
 from keygrouping_pyspark.errors import NotMergeableError, SkewError
-from keygrouping_pyspark.hashing import quoted, row_hash
+from keygrouping_pyspark.hashing import columns_of, quoted, row_hash, type_of_by
 from keygrouping_pyspark.in_parts import Spread, apply_in_parts, check_function, check_names, check_parts, parsed
 from keygrouping_pyspark.merges import split
 from keygrouping_pyspark.own import Mergeable, split_of, whole_of
@@ -23,6 +24,7 @@ from keygrouping_pyspark.placing import salt
 from keygrouping_pyspark.splits import Split
 from keygrouping_pyspark.widths import (
     check_can_learn,
+    check_sample,
     given_widths,
     key_of,
     learned_widths,
@@ -44,7 +46,7 @@ def skewed(
     key: str | Column,
     *,
     widths: type_of_widths | DataFrame | None = None,
-    by: str | Sequence[str] | None = None,
+    by: type_of_by | None = None,
     partitions: int | None = None,
     spread: type_of_spread | None = None,
     sample: float = 0.01,
@@ -56,8 +58,8 @@ def skewed(
     reads in each micro-batch if its source does. A batch without them learns them from a `sample` of its rows, in a
     pass of its own, when first there is something to spread.
 
-    `by`: the columns that say which part of its key a row belongs to; without them topic, partition and offset, or else
-    all columns. Rows that are equal in them stay together.
+    `by`: the columns, names or Columns, that say which part of its key a row belongs to; without them topic, partition
+    and offset, or else all columns of which there is one of that name. Rows that are equal in them stay together.
 
     `partitions`: the number of tasks; `spark.sql.shuffle.partitions` unless given.
 
@@ -70,9 +72,10 @@ def skewed(
     if spread not in (None, "partials", "rows"):
         raise SkewError(f'spread={spread!r}: "partials", "rows" or nothing')
     check_names(frame.columns)
+    check_sample(sample)
     tasks = tasks_of(frame, partitions)
     column, kind = key_of(frame, key)
-    hashed = row_hash(frame, by)
+    hashed = partial(row_hash, frame, column, columns_of(frame, by))
     if isinstance(widths, DataFrame):
         joined, width = _looked_up(frame, column, kind, widths)
         return Skewed(frame, joined, column, hashed, tasks, spread, lambda: width)
@@ -114,7 +117,8 @@ class Skewed:
     frame: DataFrame
     """With the widths, if those come from a frame."""
     key: Column
-    hashed: Column
+    find_hash: Callable[[], Column]
+    """How a row's hash is found, which not every frame has."""
     tasks: int
     spread: type_of_spread | None
     find: Callable[[], Column | None]
@@ -130,10 +134,22 @@ class Skewed:
         """None if no key is hot. Found when it is asked for first, as not all work needs it."""
         return self.find()
 
+    @cached_property
+    def hashed(self) -> Column:
+        """What tells a key's rows apart."""
+        return self.find_hash()
+
     def groupBy(self, *keys: str | int | Column | list[str | int | Column]) -> "SkewedGroups":
         """As `DataFrame.groupBy`: by names, Columns, and numbers of columns from 1."""
         given = [each for one in keys for each in (one if isinstance(one, list) else [one])]
         return SkewedGroups(self, [self._column(each) for each in given])
+
+    groupby = groupBy
+
+    if not TYPE_CHECKING:  # Type checkers and editors know what there is.
+
+        def __getattr__(self, name: str) -> Any:
+            return absent(self, name, DataFrame)
 
     def _column(self, key: str | int | Column) -> Column:
         if isinstance(key, int):
@@ -164,6 +180,11 @@ class SkewedGroups:
 
     def __init__(self, skewed: Skewed, keys: list[Column]) -> None:
         self._skewed, self._keys = skewed, keys
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return absent(self, name, GroupedData)
 
     def agg(self, *aggregates: Column | Mapping[str, str] | Mergeable) -> DataFrame:
         """As `GroupedData.agg`: the same columns, types and rows.

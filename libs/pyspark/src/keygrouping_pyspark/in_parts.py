@@ -123,7 +123,9 @@ def checked_types(frame: DataFrame, keys: list[Column]) -> list[DataType]:
     """The types of keys that have one text each."""
     types = [each.dataType for each in frame.select(*keys).schema]
     if not all(map(_has_one_text, types)):
-        raise SkewError("a key with an array, a map or a collation is not placed: group by to_json(key) or lower(key)")
+        raise SkewError(
+            "a key with an array, a map, a variant or a collation is not placed: group by to_json(key) or lower(key)"
+        )
     return types
 
 
@@ -146,7 +148,10 @@ def told_apart(key: Column, kind: DataType) -> list[Column]:
     There, two timestamps are the same when clocks are put back, null is NaN, and zeros of either sign differ.
     """
     if isinstance(kind, StructType):
-        inner = [each for field in kind for each in told_apart(key[field.name], field.dataType)]
+        fields = [StructField(f"f{place}", field.dataType) for place, field in enumerate(kind)]
+        # By names of our own, as those of two fields may differ in case alone.
+        parts = key.cast(StructType(fields))
+        inner = [each for field in fields for each in told_apart(parts[field.name], field.dataType)]
         return [key.isNull(), *inner]
     if isinstance(kind, FloatType | DoubleType):
         return [F.when(key == 0, F.lit("0.0")).otherwise(key.cast("string"))]

@@ -5,10 +5,11 @@ from typing import Literal, get_args
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from keygrouping_pyspark.errors import SkewError
 from keygrouping_pyspark.frames import Skewed, skewed
-from keygrouping_pyspark.hashing import hashes_by_value, quoted
+from keygrouping_pyspark.hashing import not_hashed, quoted, type_of_by
 from keygrouping_pyspark.in_parts import check_names
 from keygrouping_pyspark.placing import salt
 from keygrouping_pyspark.widths import type_of_widths
@@ -30,7 +31,7 @@ def skewed_join(
     how: type_of_join = "inner",
     *,
     widths: type_of_widths | None = None,
-    by: str | Sequence[str] | None = None,
+    by: type_of_by | None = None,
     partitions: int | None = None,
 ) -> DataFrame:
     """`left.join(right, on, how)`, with the rows of hot keys of `left` on several tasks, and their match on each.
@@ -92,5 +93,9 @@ def _check_types(left: DataFrame, right: DataFrame, names: list[str]) -> None:
         ours, theirs = (each.select(quoted(name)).schema[0].dataType for each in (left, right))
         if ours.simpleString() != theirs.simpleString():  # Whether a field may be null does not matter.
             raise SkewError(f"{name} is {ours.simpleString()} left and {theirs.simpleString()} right: cast one of them")
-        if not hashes_by_value(ours):
+        inner = not_hashed(ours)
+        if isinstance(inner, StringType):
             raise SkewError(f"{name} has a collation and can't be placed: join by a binary string, as lower({name})")
+        if inner:
+            has = f"is {ours.simpleString()}" if inner is ours else f"has a {inner.typeName()} in it"
+            raise SkewError(f"{name} {has}, and Spark joins by none: join by a part of it, or by to_json({name})")

@@ -5,7 +5,11 @@ import json
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral
+from datetime import date, datetime, time, timedelta
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import reduce
+from numbers import Integral, Real
+from operator import and_
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,17 +19,29 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
+    ByteType,
+    CalendarIntervalType,
     DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
     IntegralType,
-    MapType,
+    LongType,
+    ShortType,
     StringType,
+    StructField,
     StructType,
-    VariantType,
+    TimestampNTZType,
+    TimestampType,
+    YearMonthIntervalType,
 )
 
 from keygrouping_pyspark.errors import SkewError
+from keygrouping_pyspark.hashing import hashes_by_value
 
 type_of_widths = Mapping[Any, int] | Iterable[Any] | str | PathLike[str]
 
@@ -39,7 +55,16 @@ _SEEN = 20
 _OVER = 0.05
 # How a report names keys that are no text, and long ones.
 _CODED, _CUT, _MOST_BYTES = "base64url:", "…", 256
-_LARGEST_INT = 2**63
+_BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_OF_PYTHON: dict[type[DataType], type] = {
+    BooleanType: bool,
+    DateType: date,
+    TimestampType: date,
+    TimestampNTZType: date,
+    DayTimeIntervalType: timedelta,
+    YearMonthIntervalType: str,
+}
+"""What of a key of these types may be given beside its text; a datetime is a date, too."""
 # A wide key gets so many parts more at a time as it has by this number.
 _FINENESS = 16
 
@@ -53,6 +78,7 @@ def learned_widths(
     rows, into as few parts as that takes: each part costs a call of the function that works on it.
     """
     check_can_learn(frame)
+    check_sample(sample)
     tasks = tasks_of(frame, partitions)
     column, kind = key_of(frame, key)
     homes = frame.select(column.alias("key"), F.pmod(F.hash(column), F.lit(tasks)).alias("home"))
@@ -63,11 +89,34 @@ def learned_widths(
     # With a home, which it doesn't need, Spark reads the frame once for both.
     whole = counts.agg(F.sum("rows").alias("rows"), F.min("home").alias("home"))
     whole = whole.select(F.lit(None).cast(kind).alias("key"), "rows", "home", F.lit(True).alias("whole"))
-    rows = whole.union(hot.select("key", "rows", "home", F.lit(False))).collect()
+    found_rows = whole.union(hot.select("key", "rows", "home", F.lit(False)))
+    rows = _collected(found_rows.withColumn("key", F.col("key").cast(_readable(kind))))
     total = sum(each["rows"] or 0 for each in rows if each["whole"])
     found = [each for each in rows if not each["whole"]]
     widths = even_widths([each["rows"] for each in found], [each["home"] for each in found], total, tasks)
     return {_hashable(each["key"]): width for each, width in zip(found, widths, strict=True) if width > 1}
+
+
+def _readable(kind: DataType) -> DataType:
+    """As what Python gets keys of this type: it has nothing but text for intervals of years and months."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, _readable(each.dataType)) for each in kind])
+    return StringType() if isinstance(kind, YearMonthIntervalType) else kind
+
+
+def _collected(rows: DataFrame) -> list[Any]:
+    try:
+        return rows.collect()
+    except (ValueError, OverflowError) as error:
+        raise SkewError(
+            f"a hot key is a time that Python does not have ({error}): give widths, or a string of it for key"
+        ) from None
+
+
+def check_sample(sample: float) -> None:
+    """Refuses what is no fraction of rows."""
+    if isinstance(sample, bool) or not isinstance(sample, Real) or not 0 < sample <= 1:
+        raise SkewError(f"sample={sample!r}: give the fraction of rows that is counted, over 0 and up to 1")
 
 
 def check_can_learn(frame: DataFrame) -> None:
@@ -109,14 +158,19 @@ def key_of(frame: DataFrame, key: str | Column) -> tuple[Column, DataType]:
     column = F.col(key) if isinstance(key, str) else key
     kind = frame.select(column).schema[0].dataType
     if not _has_widths(kind):
-        raise SkewError(f"a key of type {kind.simpleString()} can't be spread: give a part of it, or to_json of it")
+        raise SkewError(
+            f"a key of type {kind.simpleString()} can't be spread: give a part of it, to_json of it, or a string of it"
+        )
     return column, kind
 
 
 def _has_widths(kind: DataType) -> bool:
     if isinstance(kind, StructType):
         return all(_has_widths(each.dataType) for each in kind)
-    return not isinstance(kind, ArrayType | MapType | VariantType)
+    # Spark compares no calendar intervals, as a month may have 28 days or 31.
+    if isinstance(kind, ArrayType | CalendarIntervalType):
+        return False
+    return isinstance(kind, StringType) or hashes_by_value(kind)
 
 
 def tasks_of(frame: DataFrame, partitions: int | None) -> int:
@@ -126,9 +180,9 @@ def tasks_of(frame: DataFrame, partitions: int | None) -> int:
         if told is None or not told.isdecimal():
             raise SkewError(f"spark.sql.shuffle.partitions is {told}, no number: give partitions=, the number of tasks")
         partitions = int(told)
-    if partitions < 1:
-        raise SkewError(f"partitions={partitions}: must be at least 1")
-    return partitions
+    if not _is_width(partitions):
+        raise SkewError(f"partitions={partitions!r}: give the number of tasks, a whole number of at least 1")
+    return int(partitions)
 
 
 def given_widths(frame: DataFrame, kind: DataType, widths: type_of_widths, tasks: int) -> dict[Any, int]:
@@ -139,11 +193,21 @@ def given_widths(frame: DataFrame, kind: DataType, widths: type_of_widths, tasks
     """
     if isinstance(widths, str | PathLike):
         return _widths_of_report(frame.sparkSession, Path(widths), kind, tasks)
+    if not isinstance(widths, Iterable):
+        raise SkewError(
+            f'widths={widths!r}: give a list of hot keys such as ["hot"], a mapping such as {{"hot": 8}}, '
+            "or the file of a report"
+        )
     found = dict(widths) if isinstance(widths, Mapping) else dict.fromkeys(widths, tasks)
     wrong = [f"{key!r}: {width!r}" for key, width in found.items() if not _is_width(width)]
     if wrong:
         raise SkewError(f"widths: a whole number of at least 1 is wanted, not {', '.join(wrong)}")
-    return {_as_key(key, kind): int(width) for key, width in found.items()}
+    known = {_as_key(key, kind): int(width) for key, width in found.items()}
+    texts = [key for key in known if _has_text(key, kind)]
+    for key, home in zip(texts, _homes(frame.sparkSession, texts, kind, tasks), strict=True):
+        if home is None:
+            raise SkewError(_no_value(key, kind))
+    return known
 
 
 def _is_width(width: Any) -> bool:
@@ -216,37 +280,62 @@ def _homes(spark: SparkSession, keys: list[Any], kind: DataType, tasks: int) -> 
     """The task of each key's first part; None if a column of this type can't have the key."""
     if not keys:
         return []
-    cast = [_literal(each, kind).try_cast(kind) for each in keys]
-    homes = [F.when(each.isNotNull(), F.pmod(F.hash(each), F.lit(tasks))) for each in cast]
-    return list(spark.range(1).select(F.array(*homes)).collect()[0][0])
+    homes = [
+        F.when(reduce(and_, _has_values(each, kind)), F.pmod(F.hash(_literal(each, kind)), F.lit(tasks)))
+        for each in keys
+    ]
+    # Of literals alone, so that Spark needs no job.
+    return list(spark.sql("VALUES (0)").select(F.array(*homes)).collect()[0][0])
 
 
 def _as_key(key: Any, kind: DataType) -> Any:
     if key is None:
         return None
     try:
-        if isinstance(kind, StructType) and not isinstance(key, str | bytes):
+        if not isinstance(kind, StructType):
+            return _as_value(key, kind)
+        if not isinstance(key, str | bytes):
             return tuple(_as_key(part, field.dataType) for part, field in zip(key, kind, strict=True))
-        if isinstance(kind, StringType):
+    except (TypeError, ValueError, ArithmeticError):
+        pass
+    raise SkewError(_no_value(key, kind))
+
+
+def _as_value(key: Any, kind: DataType) -> Any:
+    """As Python has it, or as a text that Spark casts."""
+    match kind:
+        case StringType():
             return key.decode() if isinstance(key, bytes) else str(key)
-        if isinstance(kind, BinaryType):
+        case BinaryType():
             return key.encode() if isinstance(key, str) else bytes(key)
-        if isinstance(kind, IntegralType):
-            return _as_whole(key)
-        if isinstance(kind, FloatType | DoubleType):
+        case IntegralType():
+            return _as_whole(key, _BITS[type(kind)])
+        case FloatType() | DoubleType():
             return float(key)
-    except (TypeError, ValueError):
-        raise SkewError(_no_value(key, kind)) from None
-    if isinstance(kind, StructType) or isinstance(key, bytes):
-        raise SkewError(_no_value(key, kind))
+        case DecimalType():
+            return _as_decimal(key, kind)
+        case DateType() if isinstance(key, datetime):
+            if key.time() != time.min:
+                raise ValueError
+            return key.date()
+    if isinstance(key, bytes) or not isinstance(key, (str, _OF_PYTHON.get(type(kind), object))):
+        raise TypeError
     return key
 
 
-def _as_whole(key: Any) -> int:
+def _as_whole(key: Any, bits: int) -> int:
     found = int(key)
-    if not -_LARGEST_INT <= found < _LARGEST_INT:
+    if not -(2 ** (bits - 1)) <= found < 2 ** (bits - 1) or (isinstance(key, Real | Decimal) and found != key):
         raise ValueError
     return found
+
+
+def _as_decimal(key: Any, kind: DecimalType) -> Decimal:
+    found = Decimal(str(key))
+    if not found.is_finite():
+        raise ValueError
+    exactly = Context(kind.precision, traps=[Inexact, InvalidOperation])
+    return found.quantize(Decimal((0, (1,), -kind.scale)), context=exactly)
 
 
 def _no_value(key: Any, kind: DataType) -> str:
@@ -260,9 +349,27 @@ def _hashable(key: Any) -> Any:
     return tuple(map(_hashable, key)) if isinstance(key, tuple) else key
 
 
+def _has_text(key: Any, kind: DataType) -> bool:
+    """Whether Spark alone can tell if it is a value of this type."""
+    if isinstance(kind, StructType) and key is not None:
+        return any(_has_text(part, its.dataType) for part, its in zip(key, kind, strict=True))
+    return isinstance(key, str) and not isinstance(kind, StringType)
+
+
+def _has_values(key: Any, kind: DataType) -> list[Column]:
+    """For all that a key is made of, whether it is a value of its type."""
+    if isinstance(kind, StructType) and key is not None:
+        return [each for part, its in zip(key, kind, strict=True) for each in _has_values(part, its.dataType)]
+    return [F.lit(True) if key is None else _literal(key, kind).isNotNull()]
+
+
 def _literal(key: Any, kind: DataType) -> Column:
-    if not isinstance(kind, StructType) or key is None:
-        return F.lit(key)
-    return F.struct(
-        *(_literal(part, its.dataType).cast(its.dataType).alias(its.name) for part, its in zip(key, kind, strict=True))
-    )
+    """Of the key's type: 0.1 as a float is another number than 0.1 as a double. Null for what is no value of it."""
+    if isinstance(kind, StructType) and key is not None:
+        parts = zip(key, kind, strict=True)
+        return F.struct(*(_literal(part, its.dataType).alias(its.name) for part, its in parts))
+    if isinstance(key, date) and not isinstance(key, datetime):
+        key = key.isoformat()  # PySpark can't make a literal of dates before the year 1000.
+    if isinstance(kind, TimestampNTZType) and isinstance(key, datetime) and key.tzinfo is None:
+        key = key.isoformat()  # PySpark would take it for a time of the program's time zone.
+    return F.lit(key).try_cast(kind)
